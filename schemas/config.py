@@ -226,6 +226,7 @@ class Department(_Config, frozen=True, kw_only=True):
     ] = ()  # others at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`schemas.windows`)
     windows_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
     maximum_cores: int | None = None  # kind batch: cores that running jobs ask for; None: no bound
+    store_share: float | None = None  # of the object store; None: an equal part of what the others leave
     batch: BatchPolicy | None = None  # set for kind batch
     web: WebPolicy | None = None  # set for kind web
 
@@ -271,6 +272,8 @@ class Limits(_Config, frozen=True, kw_only=True):
     checkpoint_files_max: int = 100  # of one checkpoint; it is read back before the next attempt's script starts
     checkpoint_max_bytes: int = 64 << 20  # all files of one checkpoint; 0: jobs keep their state themselves
     checkpoint_interval_s: float = 10.0  # between two of a running attempt: each is a fact in the journal
+    store_keep_s: float = 30 * 86400.0  # what ended jobs left in the object store is removed so long after their end …
+    store_keep_min_s: float = 3600.0  # … and not before so long, where their department's share is nearly used up
     usage_interval_s: float = 30.0  # how often a running job's guest says what it has used; 0: at its end alone
 
 

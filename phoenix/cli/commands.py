@@ -71,6 +71,7 @@ COMMANDS: Final = (
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
     Command("audit", "who asked for what, from where, and what came of it", _SITE, reads=True),
     Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
+    Command("store", "what departments have in the object store, and how much each may have", _SITE, reads=True),
     Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
     Command("bill", "what departments owe for what they had, by a price table", _SITE, reads=True),
     Command("instances", "a web department's instances: state, release, host, sessions, CPU", _SITE, reads=True),

@@ -32,8 +32,7 @@ from msgspec import Meta
 from schemas.config import Limits
 from schemas.misfits import WORDS
 from schemas.requests import PATH_MAX, is_relative
-from services.admission.output import TooLarge
-from services.admission.payloads import STORE_ERRORS, unavailable
+from services.admission.payloads import STORE_ERRORS, TooLarge, unavailable
 from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.edge import Refused
 

@@ -416,6 +416,10 @@ class AdmissionCore:
         """The job that `unit` (a job or an array element) belongs to, if it is still remembered."""
         return self._state.jobs.get(job_of(unit))
 
+    def open_payloads(self) -> Iterator[tuple[str, str]]:
+        """Jobs that have a unit left, each with the key of its payload."""
+        return ((name, job.payload) for name, job in self._state.jobs.items() if job.left)
+
     def reserved(self) -> Iterable[str]:
         """Local leases that have a claim to their time, in order of acceptance."""
         return self._state.reserved

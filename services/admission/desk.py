@@ -124,8 +124,8 @@ class Desk:
 
         async def do() -> Answered:
             facts(self._shell.now(), ())  # what would be refused is refused before anything is stored
-            await self._payloads.store(packed)
-            outcome = await self._propose(facts, cause=request)
+            async with self._payloads.stored(packed):
+                outcome = await self._propose(facts, cause=request)
             if not outcome.facts:
                 return again(self._same(caller.user, request, digest))
             fact = _valid(outcome)

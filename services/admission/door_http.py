@@ -36,6 +36,7 @@ from services.admission.openapi import document
 from services.admission.output import STREAMS, Files, Outputs, StreamId
 from services.admission.read import RANKS_MAX, Readable, locate
 from services.admission.routes import ROUTES, Route
+from services.admission.shares import Shares
 from services.admission.web import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import FORWARDED, Peers
@@ -78,8 +79,9 @@ class HttpDoor:
         monitor_url: str,
         peers: Peers,
         room: Room,
+        shares: Shares,
     ) -> None:
-        self._room = room
+        self._room, self._shares = room, shares
         self._core, self._desk, self._gate = core, desk, gate
         self._outputs, self._files = outputs, files
         self._identities, self._nc = identities, nc
@@ -300,6 +302,13 @@ class HttpDoor:
         if data is None:
             raise Refused("unknown", f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}", "name")
         return web.Response(body=data, content_type="application/octet-stream")
+
+    async def store(self, _request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        """What departments have in the object store: the caller's own, an operator's all."""
+        names = [name for name in self._shares.departments() if name and compose.may_see(caller, name)]
+        return reply(
+            {"ok": True, "counted": self._shares.is_counted, "departments": [self._shares.told(n) for n in names]}
+        )
 
     async def openapi(self, _request: web.Request) -> web.Response:
         return web.Response(body=document(), content_type=JSON)

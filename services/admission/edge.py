@@ -29,11 +29,12 @@ from services.admission.guests import Guests
 from services.admission.logs import Logs
 from services.admission.output import Files, Outputs
 from services.admission.payloads import Payloads
+from services.admission.retention import Retention
 from services.admission.secrets import Secrets
+from services.admission.shares import Shares
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
-from services.runtime.broker.objects import Objects
 from services.runtime.broker.whence import Whence
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
@@ -68,7 +69,7 @@ class Doors(Edge):
     async def start(self, service: Service) -> None:
         self._service = service
         core = cast("AdmissionCore", service.core)
-        objects = Objects(service.js, OBJECTS)
+        objects = self.shares = Shares(service.js, OBJECTS, core, service.registry)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         self._logs = Logs(core, self._outputs)
         whence = Whence(service.nc)
@@ -81,18 +82,31 @@ class Doors(Edge):
         tokens = GuestTokens.load(service.config.guest_key_file)
         self.room = room = body_room(core)
         self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
+        checkpoints = Checkpoints(objects)
+        self.retention = Retention(core, objects, payloads, self._outputs, files, checkpoints, service.log)
         self._guests = Guests(
-            service, core, payloads, self._outputs, files, Checkpoints(objects), tokens, self._usages, secrets, room
+            service, core, payloads, self._outputs, files, checkpoints, tokens, self._usages, secrets, room
         )
         self._nats = NatsDoor(service.nc, core, desk, gate, whence, service.log)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
         self._guard = Guard(service.log, service.config.http, service.http, peers)
         self._http = HttpDoor(
-            core, desk, gate, self._outputs, files, identities, service.nc, service.config.monitor.url, peers, room
+            core,
+            desk,
+            gate,
+            self._outputs,
+            files,
+            identities,
+            service.nc,
+            service.config.monitor.url,
+            peers,
+            room,
+            objects,
         )
 
     async def lead(self) -> None:
+        self.retention.opening()
         app = web.Application(middlewares=[as_asked, errors_as_answers(self._service.log)])
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
         app.cleanup_ctx.extend(
@@ -102,6 +116,7 @@ class Doors(Edge):
                 beside(self._usages.run, "measures"),
                 beside(self._guests.jobs.run, "jobs-measured"),
                 self._logs.removing,
+                self.retention.removing,
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
@@ -137,6 +152,7 @@ class Doors(Edge):
             return
         self._guests.applied(fact, meta.broken)
         self._logs.applied(fact)
+        self.retention.applied(fact)
         if isinstance(fact, _OF_UNIT):
             self._outputs.news.tell(fact.unit)
         elif isinstance(fact, f.JobCancelled):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from schemas.requests import REQUESTS
-from services.runtime.families import Label, Table
+from services.runtime.families import OWNER, Label, Table
 from services.runtime.refusal import RefusalCode
 
 TABLE: Final = Table("admission")
@@ -19,4 +19,18 @@ MEASURES: Final = TABLE.counter(
     "phoenix_admission_measures_total",
     "Measures of guests, by what became of them",
     Label.of("outcome", ("taken", "too_often", "too_many", "implausible", "lost")),
+)
+STORE_BYTES: Final = TABLE.gauge(
+    "phoenix_store_bytes", "Bytes of a department in the object store; empty: of before there were shares", OWNER
+)
+STORE_SHARE: Final = TABLE.gauge("phoenix_store_share_bytes", "Bytes that a department may have there", OWNER)
+STORE_REFUSED: Final = TABLE.counter(
+    "phoenix_store_refused_total", "Objects that were refused: no room in the share, or in the store", OWNER
+)
+STORE_REMOVED: Final = TABLE.counter(
+    "phoenix_store_removed_bytes_total",
+    "Bytes removed from the object store; ended: nothing needs them any more, age: kept for as long as the configuration says, "
+    "size: before that, to make room",
+    OWNER,
+    Label.of("why", ("ended", "age", "size")),
 )

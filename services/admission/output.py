@@ -29,7 +29,7 @@ import msgspec
 from schemas.ids import is_instance
 from schemas.requests import is_relative
 from services.admission.news import News
-from services.admission.payloads import STORE_ERRORS, unavailable
+from services.admission.payloads import STORE_ERRORS, TooLarge, unavailable
 from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.edge import Refused
 
@@ -53,10 +53,6 @@ class Kept(msgspec.Struct, frozen=True):
 # Of an instance's stream: some ten thousand lines.  A guest sends a part a second, if there is something: at least the last
 # 25 minutes of one that always has something to say.
 LOG_KEPT: Final = Kept(bytes=4 << 20, parts=2000)
-
-
-class TooLarge(Exception):
-    """Over a limit of size: HTTP 413."""
 
 
 class StreamId(msgspec.Struct, frozen=True):
@@ -115,7 +111,14 @@ class Outputs:
             fresh = data[known.end - offset :]
             if not fresh:
                 return
-            await self._put(stream.part(known.end), fresh)
+            try:
+                await self._put(stream.part(known.end), fresh)
+            except TooLarge:
+                if kept is None or len(known.starts) < 2:
+                    raise
+                half = Kept(bytes=(known.end - known.starts[0]) // 2, parts=kept.parts)
+                await self._shorten(stream, known, half)  # its department has no room: its own oldest makes some
+                await self._put(stream.part(known.end), fresh)
             known.starts.append(known.end)
             known.end += len(fresh)
             known.known = True
@@ -257,6 +260,17 @@ class Files:
                 await self._objects.put(f"files/{unit}/{attempt}/f/{name}", data)
                 index[name] = len(data)
                 await self._objects.put(_index(unit, attempt), msgspec.msgpack.encode(index))
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+
+    async def forget(self, unit: str, attempt: int) -> None:
+        """Remove all of an attempt: the index last, so that whoever is interrupted finds the rest again."""
+        try:
+            async with self._lock:
+                for name in await self._index(unit, attempt):
+                    await self._objects.delete(f"files/{unit}/{attempt}/f/{name}")
+                await self._objects.delete(_index(unit, attempt))
+                self._indexes.pop(_index(unit, attempt), None)
         except (*STORE_ERRORS, Damaged) as error:
             raise unavailable() from error
 

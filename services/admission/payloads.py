@@ -1,19 +1,23 @@
 """What a job carries: script, arguments, environment, input files.  Content-addressed objects, put once per content.
 
-    job/<sha256>      MessagePack of `Payload`
-    input/<sha256>    one input file, as it is
+    job/<department>/<sha256>      MessagePack of `Payload`
+    input/<department>/<sha256>    one input file, as it is
 
 Rules
   1. An object is stored before the fact that names it is proposed: whoever folds `job.submitted` can read its payload.
-  2. Equal content has one key, so an array, a repeated request and a nightly job cost one object.
-  3. Nothing of it is ever logged or put into a fact (facts, rule 5).
+  2. Equal content of a department has one key, so an array, a repeated request and a nightly job cost one object.
+  3. What is stored for a fact stays until the fact is folded, or will not come (`stored`); from then on `retention` says how
+     long.  What is being removed is put again only when it is gone.
+  4. Nothing of it is ever logged or put into a fact (facts, rule 5).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from typing import Final
 
@@ -70,7 +74,8 @@ _decoder: Final = msgspec.msgpack.Decoder(Payload)
 
 def pack(request: JobSubmit, dept: str) -> Packed:
     """The objects that a submission needs."""
-    files = {f"input/{hashlib.sha256(file.data).hexdigest()}": file for file in request.inputs}
+    keys = [f"input/{dept}/{hashlib.sha256(file.data).hexdigest()}" for file in request.inputs]
+    files = dict(zip(keys, request.inputs, strict=True))
     payload = (_Plain if request.signal is None else partial(Payload, signal=request.signal))(
         script=request.script,
         argv=request.argv,
@@ -80,13 +85,12 @@ def pack(request: JobSubmit, dept: str) -> Packed:
         stderr=request.stderr,
         stdin=request.stdin,
         inputs=tuple(
-            StoredInput(name=x.name, size=len(x.data), key=f"input/{hashlib.sha256(x.data).hexdigest()}")
-            for x in request.inputs
+            StoredInput(name=x.name, size=len(x.data), key=key) for x, key in zip(request.inputs, keys, strict=True)
         ),
         keep=request.keep,
     )
     data = _encoder.encode(payload)
-    key = f"job/{hashlib.sha256(data).hexdigest()}"
+    key = f"job/{dept}/{hashlib.sha256(data).hexdigest()}"
     digest = _digest(request, key, dept) if request.request else ""
     return Packed(key, data, {name: file.data for name, file in files.items()}, digest)
 
@@ -119,6 +123,10 @@ def digest_of(asked: object) -> str:
     return hashlib.blake2b(_encoder.encode(asked), digest_size=8).hexdigest()
 
 
+class TooLarge(Exception):
+    """Over a limit of size: HTTP 413."""
+
+
 class Payloads:
     """The object store's job side.  Raises `Refused` (unavailable) where the store does not answer."""
 
@@ -128,16 +136,54 @@ class Payloads:
         self._running: dict[str, asyncio.Future[None]] = {}
         self._loaded: OrderedDict[str, tuple[Payload, int]] = OrderedDict()
         self._loaded_bytes = 0
+        self._removing: dict[str, asyncio.Future[None]] = {}
+        self.pinned: Counter[str] = Counter()  # keys of what is being stored, or waits for its fact
+        self.settled: Callable[[Packed], None] = lambda _packed: None  # its fact is folded, or will not come
+
+    @contextlib.asynccontextmanager
+    async def stored(self, packed: Packed) -> AsyncIterator[None]:
+        """Rule 3: it is in the store, and stays there while this lasts.  Raises `Refused` (limit, unavailable)."""
+        keys = (packed.key, *packed.inputs)
+        self.pinned.update(keys)
+        try:
+            await self.store(packed)
+            yield
+        finally:
+            self.pinned.subtract(keys)
+            for key in keys:
+                if not self.pinned[key]:
+                    del self.pinned[key]
+            self.settled(packed)
+
+    async def remove(self, key: str) -> None:
+        """Unless somebody is just storing it.  Raises `Refused` (unavailable)."""
+        if key in self.pinned or key in self._removing:
+            return
+        self._known.pop(key, None)
+        if key in self._loaded:
+            self._loaded_bytes -= self._loaded.pop(key)[1]
+        gone = self._removing[key] = asyncio.get_running_loop().create_future()
+        try:
+            await self._objects.delete(key)
+        except (*STORE_ERRORS, Damaged) as error:
+            raise unavailable() from error
+        finally:
+            del self._removing[key]
+            gone.set_result(None)
 
     async def store(self, packed: Packed) -> None:
         try:
             for key, data in packed.inputs.items():
                 await self._put_once(key, data)
             await self._put_once(packed.key, packed.data)
+        except TooLarge as full:
+            raise Refused("limit", f"store: {full}", "store") from None
         except STORE_ERRORS as error:
             raise unavailable() from error
 
     async def _put_once(self, key: str, data: bytes) -> None:
+        while (gone := self._removing.get(key)) is not None:
+            await asyncio.shield(gone)
         if key in self._known:
             self._known.move_to_end(key)
             return
@@ -149,7 +195,7 @@ class Payloads:
         try:
             await self._objects.put(key, data)
         except BaseException:
-            done.set_exception(TimeoutError(f"{key} was not stored"))
+            done.set_exception(unavailable())
             done.exception()  # nobody may be waiting for it
             raise
         finally:
@@ -180,6 +226,10 @@ class Payloads:
         while len(self._loaded) > LOADED_MAX or self._loaded_bytes > LOADED_MAX_BYTES:
             _, (_, freed) = self._loaded.popitem(last=False)
             self._loaded_bytes -= freed
+
+    @staticmethod
+    def decoded(data: bytes) -> Payload:
+        return _decoder.decode(data)
 
     async def get(self, key: str) -> bytes | None:
         try:

@@ -178,6 +178,12 @@ ROUTES: Final = (
         query=(_ATTEMPT,),
         answers=_BYTES,
     ),
+    Route(
+        method="GET",
+        path="/v1/store",
+        handler="store",
+        text="What departments have in the object store, and how much each may have: the caller's own; an operator sees all.",
+    ),
     Route(method="GET", path="/openapi.json", handler="openapi", text="This document.", token=False),
     Route(method="GET", path="/healthz", handler="healthz", text="204 while this door leads.", status=204, token=False),
 )

@@ -13,7 +13,7 @@ from aiohttp.typedefs import Middleware
 
 from schemas import requests as r
 from schemas.misfits import misfit, unreadable
-from services.admission.output import TooLarge
+from services.admission.payloads import TooLarge
 from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, allowed
 from services.runtime.http.body import BodyRefused

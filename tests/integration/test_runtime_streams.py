@@ -133,7 +133,7 @@ async def test_an_unknown_object_is_none(here: World) -> None:
 async def test_a_damaged_object_is_never_returned(here: World) -> None:
     objects = Objects(here.js, subjects.OBJECTS)
     await objects.put("name", b"content")
-    info = await objects._info("name")
+    info, _ = await objects._info("name")  # type: ignore[misc]
     assert info is not None
     await here.js.publish(
         f"$O.{subjects.OBJECTS}.M.bmFtZQ==", msgspec.json.encode(info), headers={"Nats-Rollup": "sub"}

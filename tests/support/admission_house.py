@@ -46,7 +46,7 @@ listen = "127.0.0.1:{http}"
 [monitor]
 listen = "127.0.0.1:{monitor}"
 [nats]
-file_max_mb = 1024
+file_max_mb = {file_max_mb}
 [[department]]
 name = "hpc"
 kind = "batch"
@@ -229,9 +229,9 @@ class Guest:
 
 
 @contextlib.asynccontextmanager
-async def house(directory: Path) -> AsyncIterator[House]:
+async def house(directory: Path, file_max_mb: int = 1024) -> AsyncIterator[House]:
     """A furnished house on a broker of its own."""
-    broker = NatsProcess(directory, TEXT.format(http=free_port(), monitor=free_port()))
+    broker = NatsProcess(directory, TEXT.format(http=free_port(), monitor=free_port(), file_max_mb=file_max_mb))
     await broker.start()
     here = House(broker)
     try:

@@ -28,6 +28,7 @@ EVENTS = frozenset(  # they tell of what has happened; all others of what is so
         "PhoenixConnectionsRefused",
         "PhoenixClaimsSlow",
         "PhoenixVoidFacts",
+        "PhoenixStoreCutShort",
     )
 )
 

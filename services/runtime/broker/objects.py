@@ -12,17 +12,20 @@ Rules
   3. A name that is written again gets new chunks; the old ones are removed after the new description is stored.
   4. A subject has an end: a name longer than `NAME_MAX_BYTES` is described under its digest (`long/<sha256>`), which other
      programs must know.  Nobody else's name begins so.
-  5. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.
+  5. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.  Nor does a
+     `put` that fails, as far as the broker still answers.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import secrets
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from nats.errors import NoRespondersError
@@ -33,6 +36,10 @@ CHUNK_BYTES: Final = 256 << 10  # four of them fit beside everything else in the
 NAME_MAX_BYTES: Final = 512  # the server ends a connection whose line has more than 4,096 bytes
 CALL_TIMEOUT_S: Final = 5.0
 OBJECT_MAX_BYTES: Final = 256 << 20  # above the largest snapshot and upload; a limit on memory, read as one piece
+CHUNK_COSTS: Final = 128  # bytes of a chunk's message beside its content
+DESCRIPTION_COSTS: Final = (
+    800  # bytes of a description's, beside three times its name: in the subject, in base64, and within
+)
 _IN_FLIGHT: Final = 4  # chunks published at once: enough to hide the round trip
 
 
@@ -50,6 +57,18 @@ class _Info(msgspec.Struct, kw_only=True):
     digest: str = ""
     deleted: bool = False
     options: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
+
+
+class Described(NamedTuple):
+    """An object without its content.  `position`: of its description in the stream; `cost`: bytes of the stream, rounded up."""
+
+    name: str
+    size: int
+    at: float
+    cost: int
+    position: int
+    metadata: dict[str, str]
 
 
 class Objects:
@@ -60,16 +79,15 @@ class Objects:
         self._bucket = bucket
         self._stream = f"OBJ_{bucket}"
 
-    async def put(self, name: str, data: bytes) -> None:
-        """Store `data` under `name`, replacing what was there.  ValueError above OBJECT_MAX_BYTES."""
+    async def put(self, name: str, data: bytes, metadata: dict[str, str] | None = None) -> Described | None:
+        """Store `data` under `name`; returns what it replaces.  ValueError above OBJECT_MAX_BYTES."""
         if len(data) > OBJECT_MAX_BYTES:
             raise ValueError(f"object {name!r} has {len(data)} bytes; at most {OBJECT_MAX_BYTES} are stored")
         try:
-            before = await self._info(name)
+            found = await self._info(name)
         except Damaged:
-            before = None  # it is replaced; its chunks, if any, cannot be found any more
+            found = None  # it is replaced; its chunks, if any, cannot be found any more
         nuid = secrets.token_hex(11)
-        await self._put_chunks(nuid, data)
         info = _Info(
             name=name,
             bucket=self._bucket,
@@ -79,43 +97,77 @@ class Objects:
             digest=_digest(data),
             mtime=_now(),
             options={"max_chunk_size": CHUNK_BYTES},
+            metadata=metadata or {},
         )
-        await self._describe(info)
-        if before is not None and before.nuid:
-            await self._drop_chunks(before.nuid)
+        try:
+            await self._put_chunks(nuid, data)
+            await self._describe(info)
+        except Exception as error:  # rule 5
+            with contextlib.suppress(Exception):
+                await self._drop_chunks(nuid)
+            if isinstance(error, ExceptionGroup):  # of chunks sent together: the first one's says it
+                raise error.exceptions[0] from None
+            raise
+        if found is None:
+            return None
+        if found[0].nuid:
+            await self._drop_chunks(found[0].nuid)
+        return _described(*found)
 
     async def get(self, name: str) -> bytes | None:
         """The object, or None if there is none.  Raises `Damaged`."""
         for _ in range(
             2
         ):  # a concurrent `put` may remove the chunks between the two reads: then the second sees the new ones
-            info = await self._info(name)
-            if info is None or info.deleted:
+            found = await self._info(name)
+            if found is None or found[0].deleted:
                 return None
+            info = found[0]
             data = await self._chunks(info)
             if data is not None and len(data) == info.size and _digest(data) == info.digest:
                 return data
         raise Damaged(f"object {name!r} in {self._bucket}: its chunks are missing or do not match its digest")
 
-    async def delete(self, name: str) -> bool:
-        """True if there was such an object."""
-        info = await self._info(name)
-        if info is None:
-            return False
+    async def delete(self, name: str) -> Described | None:
+        """Remove it; returns what there was."""
+        found = await self._info(name)
+        if found is None:
+            return None
         async with asyncio.timeout(CALL_TIMEOUT_S):
             await self._js.purge_stream(self._stream, subject=self._description(name))
-        await self._drop_chunks(info.nuid)
-        return not info.deleted
+        await self._drop_chunks(found[0].nuid)
+        return None if found[0].deleted else _described(*found)
 
     async def exists(self, name: str) -> bool:
-        info = await self._info(name)
-        return info is not None and not info.deleted
+        found = await self._info(name)
+        return found is not None and not found[0].deleted
 
-    async def _info(self, name: str) -> _Info | None:
+    async def room(self) -> tuple[int, int]:
+        """Bytes that the bucket may have (0: any number), and the position of its last message."""
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            info = await self._js.stream_info(self._stream)
+        return max(0, info.config.max_bytes or 0), info.state.last_seq
+
+    async def each(self, after: int = 0) -> AsyncIterator[Described]:
+        """All objects that were described after position `after`, the oldest first.  One that cannot be read is left out."""
+        while True:
+            try:
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    found = await self._js.get_msg(
+                        self._stream, seq=after + 1, subject=f"$O.{self._bucket}.M.*", next=True, direct=False
+                    )
+            except NotFoundError:
+                return
+            after = found.seq or after + 1
+            with contextlib.suppress(msgspec.DecodeError):
+                yield _described(msgspec.json.decode(found.data or b"", type=_Info), after)
+
+    async def _info(self, name: str) -> tuple[_Info, int] | None:
+        """The description, and its position."""
         try:
             async with asyncio.timeout(CALL_TIMEOUT_S):
                 found = await self._js.get_last_msg(self._stream, self._description(name), direct=False)
-            return msgspec.json.decode(found.data or b"", type=_Info)
+            return msgspec.json.decode(found.data or b"", type=_Info), found.seq or 0
         except NotFoundError:
             return None
         except msgspec.DecodeError as error:
@@ -166,6 +218,19 @@ class Objects:
 
     def _chunk_subject(self, nuid: str) -> str:
         return f"$O.{self._bucket}.C.{nuid}"
+
+
+def cost(name: str, size: int) -> int:
+    """Bytes of the stream that an object takes, rounded up."""
+    return size + -(-size // CHUNK_BYTES) * CHUNK_COSTS + DESCRIPTION_COSTS + 3 * len(name.encode())
+
+
+def _described(info: _Info, position: int) -> Described:
+    try:
+        at = datetime.fromisoformat(info.mtime).timestamp()
+    except ValueError:
+        at = 0.0  # another program's
+    return Described(info.name, info.size, at, cost(info.name, info.size), position, info.metadata)
 
 
 def _digest(data: bytes) -> str:

@@ -113,6 +113,8 @@ _RANGES: Final[dict[type, dict[str, Range]]] = {
         ),  # what the object store takes in one piece, and a door holds in memory
         "checkpoint_interval_s": Range(0, DAY_S),
         "usage_interval_s": Range(0, DAY_S),
+        "store_keep_s": Range(60, 3660 * DAY_S),  # a reader of what has just ended finds it
+        "store_keep_min_s": Range(0, 3660 * DAY_S),
     },
     BatchPolicy: {
         "walltime_default_s": _positive(3660 * DAY_S),
@@ -214,6 +216,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *config_lending.check(cloud, hosts),
         *_users(cloud),
         *config_limits.check_people(cloud),
+        *config_limits.check_shares(cloud),
         *config_web.check_people(cloud),
     ]
 

@@ -17,6 +17,7 @@ PRIORITY_MOST: Final = 1_000_000  # as of a job (`schemas.requests`)
 RUN_MOST_S: Final = 3660 * 86_400.0  # as of a time limit
 PREEMPTIONS_MOST: Final = 10_000  # in an hour: each is remembered for so long
 QUALITIES_MOST: Final = 100
+SHARE_LEFT: Final = 0.01
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
 
 
@@ -97,6 +98,23 @@ def check_people(cloud: CloudConfig) -> Iterator[Problem]:
             if user not in known and ids.is_department(user):
                 right = f"should be a user of this cloud ([[user]]){suggestion(user, known)}"
                 yield _problem(place, user, right, department.name)
+
+
+def check_shares(cloud: CloudConfig) -> Iterator[Problem]:
+    """Of the object store: together no more than all of it, and something for those that name none."""
+    named = [d.store_share for d in cloud.departments if d.store_share is not None]
+    for index, department in enumerate(cloud.departments):
+        path, share = ("department", index, "store_share"), department.store_share
+        if share is None:
+            continue
+        if not 0 < share <= 1:
+            yield _problem(path, share, "should be above 0 and at most 1: a part of the object store", department.name)
+        elif sum(named) > 1:
+            right = f"should be less: the departments' shares are {sum(named):g} together, and at most 1 is there"
+            yield _problem(path, share, right, department.name)
+        elif sum(named) > 1 - SHARE_LEFT and len(named) < len(cloud.departments):
+            right = f"should leave something ({SHARE_LEFT:g}) for departments without a store_share of their own"
+            yield _problem(path, share, right, department.name)
 
 
 def _user(user: str, path: Path_, label: str) -> Iterator[Problem]:
