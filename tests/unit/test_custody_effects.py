@@ -69,6 +69,7 @@ def test_a_vm_of_an_older_attempt_breaks_nothing() -> None:
 
 
 def test_a_lost_host_comes_back_free_and_empty() -> None:
+    assert play([*RUNNING, LOST])[0].state.hosts["h1"].lost == "no answer"
     custody, _ = play([*RUNNING, LOST, ended(), CLEAR])
     host = custody.state.hosts["h1"]
     assert (host.state, host.dept, host.lost, host.units, host.vms) == ("free", None, None, {}, {})
@@ -95,6 +96,14 @@ def test_disposals(disposal: f.Disposal, state: str, final: str | None) -> None:
     )
 
 
+def test_as_many_failures_are_retried_as_were_asked_for() -> None:
+    steps = [*granted(), job(retries=2), placed(), reported(exit=1), placed(attempt=2), reported(2, exit=1)]
+    unit = play(steps)[0].state.units["1"]
+    assert (unit.state, unit.failures, unit.exit) == ("pending", 2, 1)
+    unit = play([*steps, placed(attempt=3), reported(3, exit=2)])[0].state.units["1"]
+    assert (unit.state, unit.final, unit.failures, unit.exit) == ("final", "failed", 2, 2)
+
+
 def test_retries_are_spent_by_failures_alone() -> None:
     steps = [*granted(), job(retries=1), placed(), closed(), placed(attempt=2), reported(2, exit=1), placed(attempt=3)]
     custody, _ = play(steps)
@@ -117,6 +126,60 @@ def test_a_closed_department_ends_its_jobs() -> None:
     custody, _ = play([*RUNNING, job("2"), (A, f.DepartmentClosed(dept="hpc"))])
     assert [u.final for u in custody.state.units.values()] == ["cancelled", "cancelled"]
     assert custody.state.hosts["h1"].cores_used == 0
+
+
+def test_a_department_that_is_closed_ends_nothing_else_and_may_come_back() -> None:
+    config = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch"),))
+    adopted = (P, f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config))
+    steps = [*RUNNING, reported(), job("2", dept="bio"), (A, f.DepartmentClosed(dept="hpc"))]
+    custody, _ = play(steps)
+    ends = [(unit.state, unit.final) for unit in custody.state.units.values()]
+    assert (ends, custody.state.closed) == ([("final", "completed"), ("pending", None)], {"hpc": None})
+    again, _ = play([*steps, adopted])
+    assert (again.state.closed, again.state.cloud, again.state.rules, again.state.config) == ({}, "c", RULES, config)
+
+
+def test_an_attempt_that_ends_gives_its_room_back_and_ends_then() -> None:
+    custody, _ = play([*granted(), job(), placed(cores=4, memory_mb=1000, exclusive=True), closed()])
+    host, unit = custody.state.hosts["h1"], custody.state.units["1"]
+    assert (host.cores_used, host.memory_used_mb, host.exclusive, host.units) == (0, 0, False, {})
+    assert (unit.hosts, unit.addresses, unit.ended_at, custody.index.occupied["hpc"]) == ((), (), 6.0, {})
+
+
+def test_a_new_attempt_knows_nothing_of_the_one_before() -> None:
+    began = (A, f.AttemptBegan(unit="1", attempt=1, addresses=("127.0.0.1:1",)))
+    unit = play([*RUNNING, began])[0].state.units["1"]
+    assert (unit.placed_at, unit.began_at, unit.addresses, unit.ended_at) == (5.0, 7.0, ("127.0.0.1:1",), None)
+    unit = play([*RUNNING, began, closed(), placed(attempt=2, cores=2, memory_mb=5)])[0].state.units["1"]
+    assert (unit.placed_at, unit.began_at, unit.addresses, unit.ended_at) == (9.0, None, (), None)
+    assert (unit.attempt, unit.cores, unit.memory_mb, unit.exclusive) == (2, 2, 5, False)
+
+
+def test_a_cordoned_host_that_is_used_again_is_as_it_was() -> None:
+    drained = (A, f.HostCordoned(host="h1", reason="fan", user="o", drain=True, until=9.0))
+    host = play([*granted(), drained])[0].state.hosts["h1"]
+    assert (host.cordoned, host.drain, host.drain_until) == ("fan", True, 9.0)
+    custody, _ = play([*granted(), drained, (A, f.HostUncordoned(host="h1", reason="", user="o"))])
+    host = custody.state.hosts["h1"]
+    assert (host.cordoned, host.drain, host.drain_until, custody.index.apart) == (None, False, None, {})
+
+
+def test_leaders_are_known_by_who_they_write_as() -> None:
+    stopped = (P, f.LeaderStopped(epoch=3))
+    assert play([stopped])[0].state.leaders == {}
+    started = (P, f.LeaderStarted(epoch=3, instance="a"))
+    leaders = play([(E, f.LeaderStarted(epoch=1, instance="b")), started, stopped])[0].state.leaders
+    assert {w: (one.epoch, one.instance, one.since, one.stopped) for w, one in leaders.items()} == {
+        E: (1, "b", 1.0, False),
+        P: (3, "a", 2.0, True),
+    }
+
+
+def test_what_a_fact_broke_or_pushed_out_is_told_until_the_next_one() -> None:
+    custody, _ = play([*RUNNING, LOST])
+    assert (custody.newly_broken, custody.state.position, custody.state.index) == (["1"], 7, 0)
+    custody.apply(job("2")[1], 8, 2, A, 8.0)
+    assert (custody.newly_broken, custody.state.position, custody.state.index) == ([], 8, 2)
 
 
 def test_walltime_starts_once() -> None:
@@ -172,6 +235,37 @@ class TestQuota:
         quota.change(1, 1.0)
         quota.keep(1)
         assert quota.lowerings == []
+
+    def test_what_is_held_no_more_is_forgotten_with_its_lowering(self) -> None:
+        """A host that is given back, and one that is granted later, are not confused."""
+        two = [*granted(), *granted("h2")]
+        keeps = [(P, f.QuotaChanged(dept="hpc", hosts=hosts, by=1.0)) for hosts in (2, 1)]
+        assert play([*two, *keeps])[0].quota("hpc").lowerings == [(1, 1.0)]
+        assert play([*two, *keeps, RELEASE])[0].quota("hpc").lowerings == []
+        assert play([*granted(), *keeps])[0].quota("hpc").lowerings == []
+
+    def test_a_lowering_that_an_earlier_one_implies_is_dropped(self) -> None:
+        quota = Quota(hosts=10)
+        for hosts, by in ((8, 2.0), (5, 1.0), (5, 3.0), (4, 3.0), (3, 3.0)):
+            quota.change(hosts, by)
+        assert (quota.lowerings, quota.next_due()) == ([(5, 1.0), (3, 3.0)], 1.0)
+        quota.change(3, 0.0)  # neither lower nor higher
+        assert quota.lowerings == [(5, 1.0), (3, 3.0)]
+
+    def test_raising_softens_what_is_left(self) -> None:
+        quota = Quota(hosts=10)
+        quota.change(6, 1.0)
+        quota.change(3, 2.0)
+        quota.change(5, 0.0)
+        assert (quota.hosts, quota.lowerings) == (5, [(6, 1.0), (5, 2.0)])
+        quota.keep(6)
+        assert quota.lowerings == [(5, 2.0)]
+
+    def test_nothing_is_overdue_of_what_is_not_held(self) -> None:
+        quota = Quota(hosts=3)
+        quota.change(2, 1.0)
+        assert [quota.overdue(held, 1.0) for held in (3, 2, 1)] == [1, 0, 0]
+        assert quota.overdue(3, 0.5) == 0
 
 
 def test_time_is_the_running_maximum() -> None:

@@ -134,6 +134,18 @@ def bound(unit: str = "1", attempt: int = 2, host: str = "h2", rank: int = 0, vm
     return E, f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=vm, host=host)
 
 
+# Jobs 1 and 2, each with a VM on its host; and what was saved of two jobs, or of both ranks of one.
+BESIDE = bound("2", 1, vm=8)
+TWO = [*RUNNING, *granted("h2"), job("2"), placed("2", hosts=("h2",)), BESIDE]
+CORDON_2 = (A, f.HostCordoned(host="h2", reason="fan", user="o"))
+SAVED_TWO = [*RULES_2, *TWO, S_1, (E, f.VmEnded(unit="1", attempt=1, rank=0, why=f.SUSPENDED)),
+             closed("2", disposal=f.Disposal.SUSPEND), (E, f.VmEnded(unit="2", attempt=1, rank=0, why=f.SUSPENDED))]  # fmt: skip
+SAVED_GANG = [*RULES_2, *granted(), *granted("h2"), *WIDE, S_1,
+              *((E, f.VmEnded(unit="1", attempt=1, rank=rank, why=f.SUSPENDED)) for rank in (0, 1)),
+              placed(attempt=2, hosts=("h2", "h1"))]  # fmt: skip
+REGRANTED = [RELEASE, CLEAR, (P, f.HostGranted(host="h1", dept="bio"))]
+
+
 STORIES = [
     # hosts
     Story("a free host is granted", host(), (P, f.HostGranted(host="h1", dept="web")), None),
@@ -145,6 +157,7 @@ STORIES = [
     Story("a draining host is not released twice", [*granted(), RELEASE], RELEASE, Void.HOST_NOT_HELD),
     Story("above its quota a host is seized", [*granted(), QUOTA_0], SEIZE, None),
     Story("within its quota none is", [*granted(), QUOTA_1], SEIZE, Void.WITHIN_QUOTA),
+    Story("nobody may keep any before there is a quota", granted(), SEIZE, None),
     Story("a withdrawn claim voids the seizure", [*granted(), QUOTA_1, QUOTA_0, QUOTA_1], SEIZE, Void.WITHIN_QUOTA),
     Story("seized from whom does not hold it", [*granted(dept="web"), QUOTA_0], SEIZE, Void.HOST_NOT_HELD),
     Story("a draining host is cleared", [*granted(), RELEASE], CLEAR, None),
@@ -169,6 +182,7 @@ STORIES = [
     Story("a pending job is placed on a held host", [*granted(), job()], placed(), None),
     Story("not on a free host", [*host(), job()], placed(), Void.HOST_NOT_HELD),
     Story("not on another department's host", [*granted(dept="web"), job()], placed(), Void.HOST_NOT_HELD),
+    Story("not on one that it has given back", [*granted(), job(), RELEASE], placed(), Void.HOST_NOT_HELD),
     Story("one bad host of a gang voids it", [*granted(), *host("h2"), job(nodes=2)], placed(hosts=("h1", "h2")), Void.HOST_NOT_HELD),
     Story("a gang on two held hosts", [*granted(), *granted("h2"), job(nodes=2)], placed(hosts=("h1", "h2")), None),
     Story("a gang never twice on one host", [*granted(), job(nodes=2)], placed(hosts=("h1", "h1")), Void.WRONG_SHAPE),
@@ -186,6 +200,7 @@ STORIES = [
     Story("a void placement used no number", [*granted(), job(), placed(hosts=("h9",))], placed(attempt=1), None),
     Story("a full host", [*granted(), job(), placed(cores=3), job("2")], placed("2", cores=2), Void.NO_ROOM),
     Story("a host without memory", [*granted(), job(), placed(memory_mb=900), job("2")], placed("2", memory_mb=101), Void.NO_ROOM),
+    Story("one with exactly as much is enough", [*granted(), job(), placed(memory_mb=900), job("2")], placed("2", memory_mb=100), None),
     Story("beside another in its room", [*granted(), job(), placed(cores=3), job("2")], placed("2", cores=1), None),
     Story("exclusive needs it empty", [*granted(), job(), placed(), job("2")], placed("2", exclusive=True), Void.NO_ROOM),
     Story("nothing beside an exclusive one", [*granted(), job(), placed(exclusive=True), job("2")], placed("2"), Void.NO_ROOM),
@@ -198,9 +213,17 @@ STORIES = [
     Story("a rank that stays is not new", STAYS, placed(attempt=2, hosts=("h1", "h3")), None),
     Story("one whose VM has ended is", [*STAYS, ended()], placed(attempt=2, hosts=("h1", "h3")), Void.HOST_CORDONED),
     Story("nor is one that begins anew", [*CORDONED_BY_2, closed()], placed(attempt=2, hosts=("h1", "h2")), Void.HOST_CORDONED),
+    Story("nor one that another job's VM stays beside", [*rules_3(), *TWO, CORDON_2, closed(disposal=f.Disposal.MIGRATE)], placed(attempt=2, hosts=("h2",)), Void.HOST_CORDONED),
+    Story("one that stays beside another job's VM is not", [*CORDONED_BY_2[:-1], job("2"), placed("2"), bound("2", 1, "h1", vm=9), CORDON, *granted("h3"), STAYS[-1]],
+          placed(attempt=2, hosts=("h1", "h3")), None),
+    Story("a VM of an earlier life is new there", [*rules_3(), *RUNNING, *granted("h2"), closed(), placed(attempt=2, hosts=("h2",)), bound(vm=8), CORDON,
+          closed(attempt=2, disposal=f.Disposal.MIGRATE)], placed(attempt=3), Void.HOST_CORDONED),
+    Story("an instance is always new", [*rules_3(), *granted(dept="web"), CORDON], placed("web.1"), Void.HOST_CORDONED),
     # instances
     Story("an instance is born by its placement", granted(dept="web"), placed("web.1"), None),
     Story("an instance's number is never used again", [*granted(dept="web"), placed("web.2")], placed("web.1"), Void.ATTEMPT_NOT_NEXT),
+    Story("its first attempt is number 1", granted(dept="web"), placed("web.1", attempt=2), Void.ATTEMPT_NOT_NEXT),
+    Story("it needs a host", granted(dept="web"), placed("web.1", hosts=()), Void.WRONG_SHAPE),
     Story("an instance of another department", granted(dept="web"), (WEB, f.UnitPlaced(unit="other.1", attempt=1, hosts=("h1",), cores=1, memory_mb=1)), Void.NOT_ITS_DEPARTMENT),
     Story("a live instance drains", INSTANCE, draining(), None),
     Story("and is still live", [*INSTANCE, draining()], STOPPED, None),
@@ -226,6 +249,7 @@ STORIES = [
     Story("a live attempt begins", RUNNING, (A, f.AttemptBegan(unit="1", attempt=1)), None),
     Story("a broken one does not", [*RUNNING, ended()], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
     Story("an older one does not", [*RUNNING, closed(), placed(attempt=2)], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
+    Story("nor does one of an unknown job", [], (A, f.AttemptBegan(unit="1", attempt=1)), Void.ATTEMPT_NOT_LIVE),
     Story("an open attempt is closed", RUNNING, closed(), None),
     Story("a broken attempt is closed", [*RUNNING, ended()], closed(), None),
     Story("the first closing fact wins", [*RUNNING, reported()], closed(), Void.ATTEMPT_NOT_OPEN),
@@ -237,6 +261,7 @@ STORIES = [
     Story("until the next one is placed", [*RUNNING, closed(), placed(attempt=2)], reported(), Void.ATTEMPT_NOT_LATEST),
     Story("not of a killed job", [*RUNNING, closed(disposal=f.Disposal.KILL)], reported(), Void.UNIT_FINAL),
     Story("a job that never ran reports nothing", [job()], reported(attempt=0), Void.ATTEMPT_NOT_LATEST),
+    Story("nor does an unknown one", [], reported(), Void.UNIT_UNKNOWN),
     Story("failure of a live attempt", RUNNING, reported(exit=3), None),
     Story("a preempted script's 143 is no failure", [*RUNNING, RELEASE], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
     Story("nor after the close", [*RUNNING, closed()], reported(exit=143), Void.ATTEMPT_NOT_LIVE),
@@ -268,6 +293,7 @@ STORIES = [
     Story("nor released", [job(), CANCEL], (A, f.JobResumed(job="1", user="a")), Void.UNIT_FINAL),
     # VMs
     Story("one VM per rank, ever", [*RUNNING, ended()], allocated(vm=8), Void.VM_KNOWN),
+    Story("in whatever order", [*RULES_2, *granted(), *granted("h2"), *WIDE[:2], allocated(rank=1, vm=8)], allocated(), None),
     Story("another rank has its own", RUNNING, allocated(rank=1, vm=8), None),
     Story("a VM of an unknown unit", [], allocated(), Void.UNIT_UNKNOWN),
     Story("an open VM starts", RUNNING, (E, f.VmStarted(unit="1", attempt=1, rank=0)), None),
@@ -280,15 +306,24 @@ STORIES = [
     Story("nor as another rank", [*SAVED, *granted("h2"), job("2", nodes=2), placed("2", hosts=("h1", "h2"))],
           bound("2", 1, "h2", rank=1), Void.VM_BUSY),
     Story("nor for another job", [*SAVED, job("2"), placed("2")], bound("2", 1, "h1"), Void.VM_BUSY),
+    Story("nor for another job that goes on", [*SAVED_TWO, placed("2", attempt=2)], bound("2", 2, "h1"), Void.VM_BUSY),
+    Story("nor as another rank of its own", SAVED_GANG, bound(host="h1", rank=1), Void.VM_BUSY),
+    Story("nor as a rank that it does not have", RESUMES, bound(rank=1), Void.WRONG_SHAPE),
+    Story("nor as an attempt that is not placed yet", RESUMES, bound(attempt=3), Void.ATTEMPT_NOT_LIVE),
+    Story("nor when its attempt is broken", [*RESUMES, (E, f.HostLost(host="h2", reason="r"))], bound(), Void.ATTEMPT_NOT_LIVE),
     Story("nor when its attempt is over", [*RESUMES, closed(attempt=2)], bound(), None),  # forgotten: any VM would do
     Story("nor before it is placed", SAVED, bound(attempt=2, host="h1"), Void.ATTEMPT_NOT_LIVE),
     Story("a VM moves to the next attempt", MOVES, bound(), None),
+    Story("not to another job's", [*RULES_2, *TWO, closed("2", disposal=f.Disposal.MIGRATE), placed("2", attempt=2)], bound("2", host="h1"), Void.VM_BUSY),
+    Story("not from an earlier life", [*RULES_2, *RUNNING, closed(), placed(attempt=2), bound(host="h1", vm=8), closed(attempt=2, disposal=f.Disposal.MIGRATE),
+          placed(attempt=3)], bound(attempt=3, host="h1"), Void.VM_BUSY),
     Story("not if its job was only requeued", [*RULES_2, *RUNNING, closed(), placed(attempt=2)],
           bound(host="h1"), Void.VM_BUSY),
     Story("a running VM is nobody else's", [*RULES_2, *RUNNING, job("2"), placed("2")],
           bound("2", 1, "h1"), Void.VM_BUSY),
     Story("under rules 1 nobody asked", [*RUNNING, job("2"), placed("2")], bound("2", 1, "h1"), None),
     Story("a waiting VM takes the next job", NEXT, bound("2", 1, "h1"), None),
+    Story("not another department's", [*PARKED, *REGRANTED, job("2", dept="bio"), ("scheduler.bio", placed("2")[1])], bound("2", 1, "h1"), Void.VM_BUSY),
     Story("not on another host", [*PARKED, *granted("h2"), job("2"), placed("2", hosts=("h2",))],
           bound("2", 1, "h2"), Void.VM_BUSY),
     Story("the VM of a completed job may wait", COMPLETED, PARK, None),
@@ -296,6 +331,10 @@ STORIES = [
     Story("not while its job runs", [*RULES_2, *RUNNING], PARK, Void.VM_NOT_IDLE),
     Story("not when it has ended", [*COMPLETED, ended()], PARK, Void.VM_NOT_OPEN),
     Story("not on a host that is given back", [*COMPLETED, RELEASE], PARK, Void.HOST_NOT_HELD),
+    Story("nor on one that has another department since", [*COMPLETED, *REGRANTED], PARK, Void.HOST_NOT_HELD),
+    Story("nor on one that is gone", [*COMPLETED, LOST, (E, f.HostRemoved(host="h1"))], PARK, Void.HOST_NOT_HELD),
+    Story("not of an earlier attempt", [*RULES_2, *RUNNING, closed(), placed(attempt=2), bound(host="h1", vm=8), reported(2)], PARK, Void.VM_NOT_IDLE),
+    Story("not of a job of several nodes", [*RULES_2, *granted(), *granted("h2"), *WIDE, reported()], PARK, Void.VM_NOT_IDLE),
     # registers
     Story("a department states its own demand", [], (HPC, f.DemandChanged(dept="hpc", hosts=3)), None),
     Story("and nobody else's", [], (WEB, f.DemandChanged(dept="hpc", hosts=3)), Void.NOT_ITS_DEPARTMENT),
