@@ -12,6 +12,7 @@ from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
 from schemas.specs import DEPENDENCIES_MAX
+from services.admission import shape as shape_module
 from services.admission.shape import (
     Capacity,
     constrained,
@@ -29,11 +30,10 @@ HOSTS = [
     Host(name="s2", cores=8, memory_mb=8000),
     Host(name="absent", cores=0, memory_mb=0),
 ]
-CAPACITY = Capacity(HOSTS)
 
 
 def shape(nodes_max: int | None = None, **asked: Any) -> tuple[int, int, int]:
-    return shape_of(JobSubmit(script="x", **asked), CAPACITY, nodes_max, 256)
+    return shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), nodes_max, 256)
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,8 @@ def test_nodes_and_cores(asked: dict[str, Any], expected: tuple[int, int, int] |
         ({"nodes": 5}, "nodes", "big"),
         ({"nodes": 2, "tasks": 32}, "nodes", "big"),
         ({"nodes": 1, "tasks": 8, "memory_mb": 64_000}, "memory_mb", "big"),
+        ({"nodes": 1, "tasks": 16, "memory_mb": 64_000}, "memory_mb", "big"),
+        ({"nodes": 2, "tasks": 34}, "nodes", "big"),
     ],
 )
 def test_what_no_host_could_ever_hold_is_refused(asked: dict[str, Any], field: str, largest: str) -> None:
@@ -99,7 +101,7 @@ def test_memory_for_each_core_that_no_host_has_is_refused_by_its_name() -> None:
 
 def test_who_says_nothing_of_memory_has_the_department_s_for_each_core_and_is_not_refused_for_it() -> None:
     def default(per_core_mb: int, **asked: Any) -> tuple[int, int, int]:
-        return shape_of(JobSubmit(script="x", **asked), CAPACITY, None, per_core_mb)
+        return shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), None, per_core_mb)
 
     assert [default(mb, tasks=4) for mb in (1, 256, 2000)] == [(1, 4, 4), (1, 4, 1024), (1, 4, 8000)]
     assert default(2001, tasks=4) == (1, 4, 8000)  # no more than all of the smallest host that has the cores
@@ -111,6 +113,63 @@ def test_more_hosts_than_the_department_may_hold() -> None:
     with pytest.raises(Refused) as error:
         shape(nodes_max=2, nodes=3)
     assert error.value.field == "nodes"
+
+
+def sized(*hosts: tuple[str, int, int]) -> Capacity:
+    return Capacity(Host(name=name, cores=cores, memory_mb=memory_mb) for name, cores, memory_mb in hosts)
+
+
+def test_the_largest_host_has_most_cores_then_most_memory_then_the_first_name() -> None:
+    hosts = [("d", 4, 900), ("c", 8, 100), ("b", 8, 200), ("a", 8, 200), ("e", 1, 999)]
+    capacity = sized(*hosts)
+    assert capacity.largest == "a with 8 cores and 200 MiB"
+    assert (capacity.cores_max, capacity.memory_max_mb) == (8, 999)
+    assert [capacity.total(n) for n in (0, 1, 3, None)] == [(0, 0), (8, 200), (24, 500), (29, 2399)]
+
+
+def test_hosts_that_are_described_with_nothing_do_not_count() -> None:
+    none = sized(("a", 0, 500))
+    assert (none.empty, none.cores_max, none.memory_max_mb, none.total(None)) == (True, 0, 0, (0, 0))
+    assert (none.fitting(0, 0), none.whole_mb(1)) == (0, 0)
+    one = sized(("a", 1, 1))
+    assert (one.empty, one.whole_mb(1), one.whole_mb(2)) == (False, 1, 0)
+    assert shape_of(JobSubmit(script="x", memory_mb=0), one, None, 256) == (1, 1, 1)
+    assert constrained("gpu=yes", []).empty  # nobody can say whether one will satisfy it
+
+
+def test_the_smallest_host_that_could_hold_it() -> None:
+    capacity = sized(("a", 8, 100), ("b", 4, 300), ("c", 4, 200), ("d", 2, 400))
+    asked = [(1, 1), (4, 200), (4, 201), (5, 1), (1, 301), (2, 400)]
+    assert [capacity.smallest(*size) for size in asked] == [(2, 400), (4, 200), (4, 300), (8, 100), (2, 400), (2, 400)]
+    assert [capacity.whole_mb(cores) for cores in (1, 3, 5)] == [100, 100, 100]
+    assert sized(("a", 8, 900), ("b", 4, 300)).whole_mb(5) == 900
+
+
+@pytest.mark.parametrize(
+    ("cores", "tasks", "memory_mb", "nodes"),
+    [
+        ([2, 1, 1], 3, 1, 3),  # two on one is too many for the second host
+        ([2, 1], 4, 1, None),
+        ([1, 1, 1], 3, 101, None),
+        ([4, 2, 2], 4, 1, 1),
+        ([4, 2, 2], 5, 1, 3),
+        ([4, 4], 8, 1, 2),
+        ([4, 4], 9, 1, None),
+    ],
+)
+def test_the_fewest_nodes(cores: list[int], tasks: int, memory_mb: int, nodes: int | None) -> None:
+    capacity = sized(*((f"h{n}", count, 100) for n, count in enumerate(cores)))
+    assert capacity.fewest_nodes(tasks, 1, lambda _: memory_mb) == nodes
+
+
+def test_sizes_are_looked_for_once_and_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape_module, "FITTING_KEPT_MAX", 2)
+    capacity, remembered = Capacity(HOSTS), []
+    for cores in (1, 1, 8, 16, 17):
+        capacity.fitting(cores, 1)
+        remembered.append(len(capacity._fitting))
+    assert remembered == [1, 1, 2, 1, 2]
+    assert [capacity.fitting(*size) for size in ((8, 8000), (8, 8001), (16, 8000), (1, 64_000))] == [3, 0, 1, 1]
 
 
 def test_without_a_known_host_nobody_can_say() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.timetable import Collision, Ground, Part, Slot, Timetable
+from schemas.timetable import Collision, Ground, Most, Part, Slot, Timetable
 
 HOSTS = [(4, 4096)] * 4
 
@@ -39,6 +39,58 @@ def test_nobody_knows_where_the_others_stand() -> None:
     narrow = table(slot("a", 0, 10, 1, 1), slot("b", 0, 10, 1, 1))
     assert narrow.collision(slot("n", 0, 10, 3, 4)) == Collision(0, ("a", "b"))
     assert narrow.largest(slot("n", 0, 10, 3, 4)) == 2
+
+
+def test_several_narrow_ones_may_stand_on_one_host_and_leave_too_little_of_it() -> None:
+    """One of four, and only all of them together do."""
+    three = [slot(name, 0, 10, 1, 1) for name in "abc"]
+    assert table(*three).collision(slot("n", 0, 10, 4, 2)) == Collision(0, ("a", "b", "c"))
+    assert table(*three).collision(slot("n", 0, 10, 3, 2)) is None
+    assert table(*three[:2]).collision(slot("n", 0, 10, 4, 2)) is None
+
+
+def test_the_smallest_hosts_are_spoiled_first() -> None:
+    """By cores, and by memory; whichever host is the first that is known."""
+    for hosts in ([(8, 4096), (4, 4096)], [(4, 4096), (8, 4096)]):
+        cores = Timetable(Ground(hosts), [slot("a", 0, 10, 1, 1)])
+        assert cores.collision(slot("n", 0, 10, 2, 4)) == Collision(0, ("a",))
+        assert cores.collision(slot("n", 0, 10, 1, 4)) is None
+    for hosts in ([(8, 8000), (8, 4000)], [(8, 4000), (8, 8000)]):
+        memory = Timetable(Ground(hosts), [slot("a", 0, 10, 1, 1, 100)])
+        assert memory.collision(slot("n", 0, 10, 2, 1, 4000)) == Collision(0, ("a",))
+        assert memory.collision(slot("n", 0, 10, 2, 1, 3900)) is None
+
+
+def test_a_host_is_able_if_it_has_the_cores_and_the_memory() -> None:
+    ground = Ground([(4, 100), (4, 200), (2, 200)])
+    able = {
+        (cores, mb): ground.able(Part(1, cores, mb, False)) for cores in (2, 3, 4, 5) for mb in (100, 101, 200, 201)
+    }
+    assert able == {
+        (2, 100): 3, (2, 101): 2, (2, 200): 2, (2, 201): 0,
+        **{(cores, mb): count for cores in (3, 4) for mb, count in ((100, 2), (101, 1), (200, 1), (201, 0))},
+        **{(5, mb): 0 for mb in (100, 101, 200, 201)},
+    }  # fmt: skip
+    few = Ground([(4, 100), (4, 200), (2, 200)], 2)
+    assert [few.able(Part(1, cores, 100, False)) for cores in (2, 3, 5)] == [2, 1, 0]
+    assert (few.size, Ground([(4, 100)], 5).size, ground.size) == (2, 1, 3)
+
+
+def test_the_most_that_leases_have_on_so_many_hosts() -> None:
+    uses = [(3, 1), (1, 5), (2, 2), (3, 4)]
+    for given in (uses, uses[::-1], []):
+        assert [Most(given).on(hosts) for hosts in range(6)] == [
+            sum(min(nodes, hosts) * amount for nodes, amount in given) for hosts in range(6)
+        ]
+
+
+def test_the_next_chance_is_the_next_end_in_whatever_order_leases_were_accepted() -> None:
+    long, short = slot("a", 0, 50, 2), slot("b", 0, 10, 2)
+    for others in (table(long, short), table(short, long)):
+        assert others.earliest(slot("n", 5, 10, 2)) == 10
+        assert others.earliest(slot("n", 5, 10, 2), start_max=10) == 10
+        assert others.earliest(slot("n", 5, 10, 2), start_max=9) is None
+        assert others.earliest(slot("n", 5, 10, 3)) == 50
 
 
 def test_a_lease_that_was_accepted_is_not_crowded_out_later() -> None:
