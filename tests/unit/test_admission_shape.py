@@ -210,6 +210,9 @@ ARRAYS = [
     ("1-10:3", (1, 4, 7, 10), 0),
     ("3,1,2,2", (1, 2, 3), 0),
     ("1-4%2", (1, 2, 3, 4), 2),
+    ("1-4%1", (1, 2, 3, 4), 1),
+    ("1,2%999999999", (1, 2), 999_999_999),
+    ("0-99", tuple(range(100)), 0),
     ("1-9:2%10,200", (1, 3, 5, 7, 9, 200), 10),
     (" 1 - 3 ", (1, 2, 3), 0),
     ("999999999", (999_999_999,), 0),
@@ -222,7 +225,7 @@ def test_arrays(spec: str, indices: tuple[int, ...], throttle: int) -> None:
 
 
 BAD_ARRAYS = ["", ",", "a", "1-", "-1", "3-1", "1-5:0", "1%", "1%0", "1%x", "1%2,3%4", "1--2", "1:2", "1.5", "1-2-3"]
-BAD_ARRAYS += ["1000000000", "٣", "1%٣", "1\n2"]
+BAD_ARRAYS += ["1%+2", "1%1000000000", "1000000000", "٣", "1%٣", "1\n2"]
 
 
 @pytest.mark.parametrize("spec", BAD_ARRAYS)
@@ -230,6 +233,23 @@ def test_bad_arrays(spec: str) -> None:
     with pytest.raises(Refused) as error:
         parse_array(spec, 100)
     assert (error.value.code, error.value.field) == ("invalid", "array")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("1-5:0", "array: '1-5:0': a step is 1 or more; for example"),
+        ("1%x", "array: '1%x': after % comes how many elements may run at once, 1 or more; for example"),
+        ("1%2,3%4", "array: '1%2,3%4': one % limits the whole array: give it once; for example"),
+        ("3-1", "array: '3-1' ends before it begins; for example"),
+        ("1,3-1", "array: '1,3-1': '3-1' ends before it begins; for example"),
+        ("1," * 41, f"array: '{'1,' * 40}': '' is no index or range; for example"),  # the first 80 characters of it
+    ],
+)
+def test_a_bad_array_is_told_why(spec: str, said: str) -> None:
+    with pytest.raises(Refused) as error:
+        parse_array(spec, 100)
+    assert str(error.value.message).startswith(said)
 
 
 @pytest.mark.parametrize("spec", ["0-100", "1-999999999", "1-60,1-60", ",".join(["1-999999999"] * 1000)])
@@ -267,6 +287,7 @@ def test_too_many_dependencies() -> None:
     with pytest.raises(Refused) as error:
         parse_after("afterok:" + ":".join(str(n) for n in range(1, DEPENDENCIES_MAX + 2)))
     assert error.value.code == "limit"
+    assert len(parse_after("afterok:" + ":".join(str(n) for n in range(1, DEPENDENCIES_MAX + 1)))) == DEPENDENCIES_MAX
 
 
 LABELLED = [

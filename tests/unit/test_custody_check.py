@@ -6,10 +6,32 @@ from collections.abc import Callable
 
 import pytest
 
+from schemas import facts as f
 from schemas.custody import Custody
 from schemas.custody_check import check
+from schemas.custody_state import Broken
 from schemas.facts import VmAllocated
-from tests.unit.test_custody_rules import E, granted, host, job, placed, play
+from tests.unit.test_custody_rules import (
+    COMPLETED,
+    CORDONED,
+    LOST,
+    NEXT,
+    PARKED,
+    RESUMES,
+    RUNNING,
+    SAVED,
+    A,
+    E,
+    Step,
+    allocated,
+    bound,
+    granted,
+    host,
+    job,
+    placed,
+    play,
+    reported,
+)
 
 
 def cloud() -> Custody:
@@ -78,8 +100,23 @@ def _remembered_as_final(custody: Custody) -> None:
     custody.state.finals["2"] = None
 
 
+def _remembered_and_unknown(custody: Custody) -> None:
+    custody.state.finals["9"] = None
+
+
+def _broken_and_counted(custody: Custody) -> None:
+    custody.state.units["1"].broken = Broken.VM_ENDED
+
+
+def _given_back_and_counted(custody: Custody) -> None:
+    custody.state.hosts["h1"].state = "draining"
+
+
 def _an_index_of_its_own(custody: Custody) -> None:
     custody.index.vm_ids.clear()
+
+
+INDEXES = "the indexes differ from the records"
 
 
 @pytest.mark.parametrize(
@@ -100,7 +137,10 @@ def _an_index_of_its_own(custody: Custody) -> None:
         (_cancelled_and_pending, "2 is cancelled and still pending"),
         (_never_allocated, "VM 1/1/0 is open but was never counted as allocated"),
         (_remembered_as_final, "2 is remembered as final but is not"),
-        (_an_index_of_its_own, "the indexes differ from the records"),
+        (_remembered_and_unknown, "9 is remembered as final but is not"),
+        (_broken_and_counted, "host h1 counts 1, which is not live there"),
+        (_given_back_and_counted, "live attempt 1/1 on host h1, which hpc does not hold"),
+        (_an_index_of_its_own, INDEXES),
     ],
 )
 def test_what_does_not_hold_is_named(broken: Callable[[Custody], None], said: str) -> None:
@@ -108,3 +148,42 @@ def test_what_does_not_hold_is_named(broken: Callable[[Custody], None], said: st
     assert check(custody) == []
     broken(custody)
     assert said in check(custody)
+    assert (INDEXES in check(custody)) == (said == INDEXES)  # it is looked at where the records hold
+
+
+def test_a_final_unit_with_an_open_vm_is_not_remembered_as_final() -> None:
+    custody, _ = play([*COMPLETED])
+    custody.state.finals["1"] = None
+    assert check(custody) == ["1 is remembered as final but is not"]
+
+
+VIEWS: list[tuple[str, list[Step]]] = [
+    ("apart", CORDONED),
+    ("parked", PARKED),
+    ("saved", SAVED),
+    ("known_as", [*RESUMES, bound()]),
+    ("was", [*NEXT, bound("2", 1, "h1")]),
+    ("open", RUNNING),
+    ("occupied", RUNNING),
+    ("held", granted()),
+    ("by_state", host()),
+    ("broken", [*RUNNING, LOST]),
+]
+
+
+@pytest.mark.parametrize(("view", "steps"), VIEWS, ids=[view for view, _ in VIEWS])
+def test_each_index_is_looked_at(view: str, steps: list[Step]) -> None:
+    custody, _ = play(steps)
+    assert check(custody) == []
+    getattr(custody.index, view).clear()
+    assert check(custody) != []
+
+
+def test_in_which_order_an_index_has_grown_does_not_matter() -> None:
+    cordons = [(A, f.HostCordoned(host=name, reason="fan", user="o")) for name in ("h2", "h1")]
+    both = [*granted(), job("1"), job("2"), placed("1"), placed("2"), allocated(), bound("2", 1, "h1", vm=8)]
+    over = [reported(unit="1"), reported(unit="2")]
+    parks = [(A, f.VmParked(unit=unit, attempt=1, rank=0)) for unit in ("2", "1")]
+    custody, _ = play([*both, *host("h2"), *over, *parks, *cordons])
+    assert (list(custody.index.apart), list(custody.index.parked["h1"])) == (["h2", "h1"], ["2/1/0", "1/1/0"])
+    assert check(custody) == []

@@ -9,7 +9,7 @@ from schemas import custody as custody_module
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody, Incompatible
-from schemas.custody_state import RELEASES_KEPT, Broken, Quota
+from schemas.custody_state import RELEASES_KEPT, Broken, Host, Quota
 from schemas.envelope import UnknownFact
 from tests.unit.test_custody_rules import (
     CANCEL,
@@ -301,6 +301,22 @@ def test_a_job_that_its_guest_stopped_takes_the_disposal_already_decided() -> No
         custody, _ = play([*RUNNING_3, closed(disposal=disposal), TERMINATED])
         unit = custody.state.units["1"]
         assert (unit.state, unit.final, unit.exit, unit.early) == (state, final, None, False)
+
+
+def test_a_drain_is_due_from_its_deadline_on() -> None:
+    assert [Host(name="h", drain_until=5.0).drain_due(at) for at in (4.9, 5.0, 5.1)] == [False, True, True]
+    assert not Host(name="h").drain_due(9e9)
+
+
+def test_a_host_that_was_ever_in_quarantine_is_looked_at_apart() -> None:
+    for until, apart in ((0.0, {}), (0.5, {"h1": None})):
+        custody, _ = play([*granted(), (E, f.HostQuarantined(host="h1", reason="r", until=until))])
+        assert (custody.index.apart, custody.state.hosts["h1"].quarantine) == (apart, "r")
+
+
+def test_how_a_unit_has_ended_is_told() -> None:
+    for steps, end in (([], None), ([reported()], "completed"), ([closed(), TERMINATED], "ended_early")):
+        assert play([*WISHES, *steps])[0].state.units["1"].end == end
 
 
 def test_a_job_that_completes_on_sigterm_has_ended_early() -> None:

@@ -143,7 +143,7 @@ SAVED_TWO = [*RULES_2, *TWO, S_1, (E, f.VmEnded(unit="1", attempt=1, rank=0, why
 SAVED_GANG = [*RULES_2, *granted(), *granted("h2"), *WIDE, S_1,
               *((E, f.VmEnded(unit="1", attempt=1, rank=rank, why=f.SUSPENDED)) for rank in (0, 1)),
               placed(attempt=2, hosts=("h2", "h1"))]  # fmt: skip
-REGRANTED = [RELEASE, CLEAR, (P, f.HostGranted(host="h1", dept="bio"))]
+REGRANTED: list[Step] = [RELEASE, CLEAR, (P, f.HostGranted(host="h1", dept="bio"))]
 
 
 STORIES = [
