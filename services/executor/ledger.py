@@ -140,9 +140,9 @@ class Ledger(Aims):
             self._weigh(key, 1)
         for key, leaving in state.leaving.items():
             self._leave(key, leaving)
-        waiting = [(kept.until, *_order(key)) for key, kept in state.kept.items() if kept.aim is Aim.PARK]
-        for *_, key in sorted(waiting):
-            self.parked.setdefault(custody.state.units[custody.state.vms[key].unit].dept, {})[key] = None
+        for key, kept in state.kept.items():  # in the order in which they were parked
+            if kept.aim is Aim.PARK:
+                self.parked.setdefault(custody.state.units[custody.state.vms[key].unit].dept, {})[key] = None
         names = [name for dept in sorted(custody.index.open) for name in custody.index.open[dept]]
         for name in sorted(names, key=sort_key):
             self._want(custody.state.units[name])

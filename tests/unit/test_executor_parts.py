@@ -9,11 +9,9 @@ from schemas import facts as f
 from schemas.config import Hosts
 from schemas.custody import Custody
 from schemas.custody_state import Host
-from schemas.meta import Meta
 from services.executor.appraisal import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal
-from services.executor.bands import HOLD_S, Bands
 from services.executor.calls import HostSight, Phase, Sample
-from services.executor.ledger import Ledger, Room
+from services.executor.ledger import Room
 from services.executor.overcommit import MARGIN, Overcommit, cores_offered
 from services.executor.probation import (
     FORGIVEN,
@@ -450,53 +448,3 @@ def test_a_host_of_one_core_that_has_stopped_begins_again_a_margin_below_too() -
     assert cores_offered(1, 0.59, 0, rule) == 2
     assert cores_offered(1, 0.59, 1, rule) == 1
     assert cores_offered(1, 0.6 - MARGIN - 0.01, 1, rule) == 2
-
-
-# ------------------------------------------------------------------------------------------------------------------- bands
-
-
-class Told:
-    """Samples of h0, each later than the one before by half of the time that they must span."""
-
-    def __init__(self) -> None:
-        self.bands = Bands(Ledger(Custody()))
-        custody = self.bands.ledger.custody
-        custody.apply(f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1), 1, 0, "executor", 0.0)
-        self.now = 0.0
-
-    def sample(self, *cpu: float) -> f.HostObserved | None:
-        fact = None
-        for use in cpu:
-            self.now += HOLD_S / 2
-            self.bands.sampled("h0", use, use / 2, int(self.now), self.now)
-            fact = self.bands.fact("h0", self.now)
-        return fact
-
-    def tell(self, *cpu: float) -> float | None:
-        """What is told is folded."""
-        fact = self.sample(*cpu)
-        if fact is not None:
-            self.bands.ledger.apply(fact, Meta(position=2, index=0, writer="executor", at=self.now))
-        return None if fact is None else fact.cpu
-
-
-def test_what_is_told_is_rounded_whatever_was_told_before() -> None:
-    told = Told()
-    assert told.tell(0.12345, 0.12345, 0.12345) == 0.123
-    assert told.tell(0.98765, 0.98765, 0.98765) == 0.988
-    assert told.tell(0.12345, 0.12345, 0.12345) == 0.123
-    assert told.sample(0.98765, 0.98765, 0.98765) == f.HostObserved(host="h0", cpu=0.988, memory=0.494)
-
-
-def test_crossing_one_edge_is_enough_either_way() -> None:
-    told = Told()
-    assert [told.tell(use, use, use) for use in (0.4, 0.65, 0.4, 0.45)] == [0.4, 0.65, 0.4, None]
-
-
-def test_of_a_host_that_is_gone_and_comes_back_nothing_is_known() -> None:
-    told = Told()
-    told.sample(0.9, 0.9)
-    told.bands.forget("h0")
-    told.bands.forget("h0")
-    assert told.sample(0.9, 0.9) is None
-    assert told.sample(0.9) is not None

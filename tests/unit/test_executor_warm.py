@@ -11,7 +11,7 @@ from services.executor.aims import LINGER_S
 from services.executor.calls import Allocate, Deploy, Phase, Terminate
 from services.executor.core import ExecutorCore
 from tests.support.executor_bench import Bench, held, host_sight, kinds
-from tests.support.executor_stage import FAST
+from tests.support.executor_stage import FAST, config_adopted
 
 WARM = Warm(idle_s=10.0)
 
@@ -282,6 +282,25 @@ def test_no_more_than_vms_max_wait_and_who_waited_longest_ends() -> None:
         bench.now += 0.1
         bench.park(unit)
     assert bench.calls() == [Terminate("2/1/0", vms[1], True)]
+
+
+@pytest.mark.parametrize("shorter", [False, True])
+def test_a_snapshot_keeps_the_order_in_which_they_wait(shorter: bool) -> None:
+    """By when each is to end it may be another: at one instant, or when less has been configured meanwhile."""
+    bench = held(warm=WARM)
+    for unit in ("1", "2"):
+        bench.run(unit, "h0")
+    for unit in ("1", "2"):
+        bench.report(unit)
+    bench.park("2")
+    if shorter:
+        bench.now += 1.0
+        bench.write("provisioner", config_adopted(FAST, Warm(idle_s=1.0)))
+    bench.park("1")
+    core = ExecutorCore(bench.custody)
+    core.load(bench.core.dump())
+    waiting = [list(ledger.parked["hpc"]) for ledger in (bench.core.ledger, core.ledger)]
+    assert waiting == [["2/1/0", "1/1/0"]] * 2
 
 
 def test_one_whose_end_was_asked_is_not_taken_over() -> None:
