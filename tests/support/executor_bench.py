@@ -32,6 +32,7 @@ from services.executor.calls import (
     VmsSeen,
 )
 from services.executor.core import ExecutorCore
+from services.executor.ledger import Ledger, LedgerState
 from tests.support.executor_stage import CLOUD, COLD, FAST, WHY, config_adopted
 
 ALL = 1000
@@ -42,6 +43,13 @@ def host_sight(
 ) -> HostSight:
     usable = usable and not bad
     return HostSight(name, one_id, usable, bad, cores, 4096, "default", {}, vms)
+
+
+def derived(ledger: Ledger) -> list[object]:
+    """What it makes of the fold, the same after a snapshot and after the history."""
+    weight = {host: (room.cores, room.memory_mb) for host, room in ledger.weight.items() if room.cores or room.memory_mb}
+    parked = {dept: list(keys) for dept, keys in ledger.parked.items() if keys}
+    return [ledger.by_unit, ledger.by_host, ledger.by_vm, ledger.leavers, weight, parked]
 
 
 class Bench:
@@ -94,6 +102,10 @@ class Bench:
                 self.written.append(fact)
             assert check(self.custody) == []
             assert self.core.check() == []
+        if not self.core.ledger.away:  # what this leader alone has seen
+            loaded = Ledger(self.custody)
+            loaded.load(msgspec.msgpack.decode(self.core.dump(), type=LedgerState))
+            assert derived(loaded) == derived(self.core.ledger)
 
     def decide(self) -> list[Fact]:
         """Decide and fold; returns the facts."""
