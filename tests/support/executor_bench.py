@@ -47,7 +47,9 @@ def host_sight(
 
 def derived(ledger: Ledger) -> list[object]:
     """What it makes of the fold, the same after a snapshot and after the history."""
-    weight = {host: (room.cores, room.memory_mb) for host, room in ledger.weight.items() if room.cores or room.memory_mb}
+    weight = {
+        host: (room.cores, room.memory_mb) for host, room in ledger.weight.items() if room.cores or room.memory_mb
+    }
     parked = {dept: list(keys) for dept, keys in ledger.parked.items() if keys}
     return [ledger.by_unit, ledger.by_host, ledger.by_vm, ledger.leavers, weight, parked]
 

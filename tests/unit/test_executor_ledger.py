@@ -313,8 +313,7 @@ def test_a_vm_is_taken_over_by_its_like(same: str) -> None:
     bench.settle()
     bench.report("1")
     bench.park("1")
-    shape = {"cores": 2} if same == "cores" else {"memory_mb": 65} if same == "memory_mb" else {}
-    place(bench, "2", "h0", **shape)
+    place(bench, "2", "h0", cores=2 if same == "cores" else 1, memory_mb=65 if same == "memory_mb" else 64)
     unit = bench.custody.state.units["2"]
     if same == "department":
         unit.dept = "web"

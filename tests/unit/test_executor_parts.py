@@ -271,8 +271,8 @@ def test_when_the_first_quarantine_in_a_row_began_is_what_counts_for_the_storm()
 # --------------------------------------------------------------------------------------------------------------- appraisal
 
 
-def sight(name: str = "h0", **what: object) -> HostSight:
-    plain = HostSight(name, 0, True, "", 4, 4096, "default", {}, (), max_cpu=400)
+def sight(**what: object) -> HostSight:
+    plain = HostSight("h0", 0, True, "", 4, 4096, "default", {}, (), max_cpu=400)
     return msgspec.structs.replace(plain, **what)
 
 

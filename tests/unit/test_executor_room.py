@@ -210,6 +210,7 @@ def test_a_vm_whose_attempt_is_forgotten_is_taken_to_fill_its_host() -> None:
     [allocate] = bench.calls()
     bench.answer(allocate)
     [fact] = bench.core.decide(bench.now)
+    assert isinstance(fact, f.VmAllocated)
     bench.close("1")
     bench.place("1", "h1", attempt=2, cores=1)
     bench.write("executor", fact)
