@@ -98,6 +98,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         "--core-share": settings.core_share,
         "--grace-s": config.cloud.policy.grace_s,
         "--isolate": settings.isolate,
+        "--disk-mb": settings.disk_mb,
         "--status-file": status_file(layout),
     }
     if config.opennebula.listens:

@@ -21,11 +21,13 @@ Isolate = Literal["auto", "uid+cgroup", "uid", "none"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`cores` and `memory_mb`: of each host.  `core_share`: real cores behind one core of a host."""
+    """`cores` and `memory_mb`: of each host.  `core_share`: real cores behind one core of a host.  `disk_mb`: what
+    a job may hold on the disk."""
 
     hosts: int = 16
     cores: int = 4
     memory_mb: int = 8192
+    disk_mb: int = 10_240
     hypervisor: Hypervisor = "process"
     services: Services = "all"
     core_share: float = 0.05

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from phoenix.local.opennebula.driver import HostSpec, VmSpec
-from phoenix.local.process.driver import ProcessDriver
+from phoenix.local.process.driver import DISK_MB, ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
 
 DEADLINE_S = 20.0
@@ -62,8 +62,10 @@ class Hypervisor:
 
 
 @asynccontextmanager
-async def started(data: Path, isolate: str, core_share: float = 0.5, grace_s: float = 5.0) -> AsyncIterator[Hypervisor]:
-    driver = ProcessDriver(data, core_share=core_share, grace_s=grace_s, isolate=isolate)
+async def started(
+    data: Path, isolate: str, core_share: float = 0.5, grace_s: float = 5.0, disk_mb: int = DISK_MB
+) -> AsyncIterator[Hypervisor]:
+    driver = ProcessDriver(data, core_share=core_share, grace_s=grace_s, isolate=isolate, disk_mb=disk_mb)
     async with GuestDoor() as door:
         it = Hypervisor(driver, door)
         await driver.start(it.note_end)

@@ -254,6 +254,16 @@ class Guest:
             process.signal(signal.SIGKILL, everyone=True)
             return await process.wait()
 
+    def put_down(self, why: str) -> bool:
+        """The hypervisor kills everything: `why` goes into the report and among the last words.  False if there is no script
+        of whose end it could tell."""
+        self._notes.insert(0, why)
+        if self.output is None or self.process is None:
+            return False
+        with contextlib.suppress(OSError):  # the disk may be full
+            os.write(self.output.streams[1].fd, f"phoenix: {why}\n".encode())
+        return True
+
     def ask_to_end(self) -> bool:
         """Send what the job wishes to hear when it is stopped (rule 6); False if that is SIGTERM: then the caller does."""
         self.told_to_end = True

@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--core-share", type=float, default=1.0, help="process: share of a real core that one core of a VM gets")
     add("--grace-s", type=float, default=5.0, help="process: seconds from SIGTERM to SIGKILL")
+    add("--disk-mb", type=int, default=10_240, help="process: what a VM may hold on the disk")
     add("--isolate", default="auto", help="process: how VMs are kept apart")
     add("--steering", action="store_true", help="allow phoenix.dummy.steer")
     add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")
@@ -106,7 +107,8 @@ def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
         raise ValueError("--hypervisor process needs --data DIR")
     from phoenix.local.process.driver import ProcessDriver  # only this hypervisor needs it
 
-    return cast(Driver, ProcessDriver(options.data / "process", options.core_share, options.grace_s, options.isolate))
+    data, share, grace_s = options.data / "process", options.core_share, options.grace_s
+    return cast(Driver, ProcessDriver(data, share, grace_s, options.isolate, disk_mb=options.disk_mb))
 
 
 def _settings(options: argparse.Namespace) -> Settings:

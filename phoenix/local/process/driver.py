@@ -25,6 +25,8 @@ one exec, the job's own.
 6. A life after the first one finds nothing of the one before: no process, no file, not its room's name.
 7. A VM is gone, and its host clear, whatever it has left, and however long that takes to remove: its room is closed, its uid is
    nobody else's meanwhile.
+8. A VM that holds too much on the disk is killed (`disk`), and its job has failed, with the reason; on a disk that is almost
+   full it is emptied first, since nobody can be told while nothing can be written.
 """
 
 # ruff: noqa: ARG002  # the contract names a host in every call; here all hosts are this machine
@@ -43,6 +45,7 @@ import aiohttp
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
 from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
+from phoenix.local.process.disk import Disk, Held
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit
 from phoenix.local.process.machine import ProcessMachine
@@ -51,6 +54,7 @@ from phoenix.local.process.sweep import record_nursery, sweep
 from phoenix.local.process.users import UID_BASE
 
 GRACE_MAX_S = 3600.0  # whatever the boot document says; the executor kills hard before
+DISK_MB = 10_240  # a day's output of most jobs; sixteen fit on a small disk, and the reserve holds where they do not
 FAREWELL_S = 0.3  # after the kill: the last output goes out if admission answers at once
 KERNEL_CHECK_S = 0.01
 STUCK_S = 0.5  # five CPU periods; who waits in the kernel for longer is stuck, behind a stopped vforked child
@@ -75,7 +79,7 @@ class ProcessDriver:
     """Driver `process`. See the module for what it does and docs for the isolation it reports.
 
     `core_share`: real cores per virtual core. `grace_s`: SIGTERM to SIGKILL, unless the job asks for another grace.
-    `isolate`: "auto", or one of isolation.KINDS to insist.
+    `isolate`: "auto", or one of isolation.KINDS to insist. `disk_mb`: what a VM may hold on the disk.
     """
 
     name = "process"
@@ -87,12 +91,15 @@ class ProcessDriver:
         grace_s: float = 0.3,
         isolate: str = "auto",
         uid_base: int = UID_BASE,
+        disk_mb: int = DISK_MB,
     ) -> None:
         self.data_dir = data_dir
         self.core_share = core_share
         self.grace_s = grace_s
         self._isolate = isolate
         self._uid_base = uid_base
+        self._disk_mb = disk_mb
+        self._watch: asyncio.Task[None] | None = None
         self._spawner = Spawner()
         self._vms: dict[int, _Vm] = {}
         self._isolation: Isolation | None = None
@@ -131,6 +138,9 @@ class ProcessDriver:
         self._spawner.on_start = self._record_nursery
         self._spawner.start()
         self._session = new_session()
+        shared = leavings.on_disk if leavings is not None else ()
+        disk = Disk((str(self._house.path), *shared), self._disk_mb, self._held, self._put_down)
+        self._watch = asyncio.create_task(disk.watch(), name="disk")
 
     @property
     def _record(self) -> Path:
@@ -141,6 +151,9 @@ class ProcessDriver:
 
     async def close(self) -> None:
         """Kill every VM, then the nursery; remove rooms, groups and programs."""
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait({self._watch})
         vms = list(self._vms.values())
         await asyncio.gather(*(self._kill(vm) for vm in vms))
         await self._spawner.close()
@@ -217,6 +230,36 @@ class ProcessDriver:
             vm.ending = True
             vm.task.cancel()
         await vm.gone.wait()
+
+    def _held(self) -> dict[int, Held]:
+        """What each VM has on the disk, for `Disk`; in a thread."""
+        machines = {vm_id: vm.machine for vm_id, vm in list(self._vms.items())}
+        uids = {vm_id: cell.held.uid for vm_id, machine in machines.items() if (cell := machine.cell) is not None}
+        leavings = self._isolation.leavings if self._isolation is not None else None
+        left = leavings.of({uid for uid in uids.values() if uid is not None}) if leavings is not None else {}
+        return {
+            vm_id: Held((machines[vm_id].path, *left.get(uid or 0, ())), tuple(machines[vm_id].pids()))
+            for vm_id, uid in uids.items()
+        }
+
+    async def _put_down(self, vm_id: int, why: str, empty: bool) -> None:
+        """A VM that harms the others ends with a reason; `empty`: what it holds goes before anybody hears of it (rule 8)."""
+        vm = self._vms.get(vm_id)
+        if vm is None or vm.ending or vm.guest.stopping:
+            return
+        _log.warning("VM %d (%s) is %s", vm_id, vm.guest.door.phoenix_id, why)
+        try:
+            if vm.guest.put_down(why):
+                await asyncio.to_thread(vm.machine.kill_all)
+                if empty and not vm.ending:
+                    await vm.machine.empty()
+                return
+            await self._kill(vm)
+            if empty and self._house is not None:
+                await asyncio.to_thread(self._house.clear, vm_id)
+        except OSError as error:
+            _log.warning("what VM %d holds cannot be removed: %s", vm_id, error)
+        self._ended(vm_id, why)
 
     async def shutdown(self, vm: VmSpec, host: HostSpec) -> None:
         entry = self._vms.get(vm.vm_id)

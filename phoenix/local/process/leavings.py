@@ -15,6 +15,7 @@ one's to read. The same holds for System V's shared memory, queues and semaphore
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import tempfile
@@ -69,6 +70,25 @@ class Leavings:
                 if end(number) != 0:
                     error = ctypes.get_errno()
                     raise OSError(error, f"{kind} {number} cannot be removed: {os.strerror(error)}")
+
+    @property
+    def on_disk(self) -> tuple[str, ...]:
+        """Those places that are not memory."""
+        return tuple(place for place in self._places if not place.startswith("/dev/"))
+
+    def of(self, uids: Container[int]) -> dict[int, list[str]]:
+        """What each of these users has on disk now, outside its room."""
+        found: dict[int, list[str]] = {}
+        for place in self.on_disk:
+            if self._is_free(place, uids):
+                continue
+            with contextlib.suppress(OSError), os.scandir(place) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        uid = entry.stat(follow_symlinks=False).st_uid
+                        if uid in uids:
+                            found.setdefault(uid, []).append(entry.path)
+        return found
 
     def _is_free(self, place: str, uids: Container[int]) -> bool:
         """Rule 5."""

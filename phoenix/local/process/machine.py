@@ -24,6 +24,7 @@ from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation
+from phoenix.local.process.removal import remove
 from phoenix.local.process.spawner import ChildProcess, Spawner
 from phoenix.local.process.sweep import MARKER
 from phoenix.local.process.users import UsersExhaustedError
@@ -108,9 +109,10 @@ class ProcessMachine:
         return self._group.cpu_seconds() if self._group is not None else None
 
     def pids(self) -> list[int]:
-        if self.cell is None:
+        cell = self.cell  # read once: threads ask too
+        if cell is None:
             return []
-        held = self.cell.held
+        held = cell.held
         return processes.owned_pids(list(held.cgroups), held.uid, held.marker)
 
     def signal_all(self, number: int) -> None:
@@ -177,6 +179,15 @@ class ProcessMachine:
             if leavings is not None and uid is not None and not leavings.none_of(uid):
                 await asyncio.to_thread(leavings.remove, (uid,))
             self._isolation.release(cell)
+
+    async def empty(self) -> None:
+        """Remove what the job has on the disk; nothing of it runs.  Raises OSError."""
+        assert self.cell is not None
+        for directory in (self.room.work, self.room.tmp):
+            await asyncio.to_thread(remove, directory)
+        leavings, uid = self._isolation.leavings, self.cell.held.uid
+        if leavings is not None and uid is not None:
+            await asyncio.to_thread(leavings.remove, (uid,))
 
     def used(self) -> Used:
         cpu = self.cpu_seconds()
