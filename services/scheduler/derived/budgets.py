@@ -69,8 +69,7 @@ class Budgets:
         """`by` (1 or -1) more open attempts."""
         more = needs(shape)
         for bound in self._bounds[owner]:
-            old = self.used.get(bound.account, NONE)
-            new = Much(*(had + by * each for had, each in zip(old, more, strict=True)))
+            new = _sum(self.used.get(bound.account, NONE), more, by)
             self.used[bound.account] = new
             if new == NONE:
                 del self.used[bound.account]
@@ -80,8 +79,8 @@ class Budgets:
         more = needs(shape)
         for bound in self._bounds[owner]:
             times = bound.allows(self.used.get(bound.account, NONE), more)
-            if times is not None and times < most:
-                most = times
+            if times is not None:
+                most = min(most, times)
         return most
 
     def full(self, owner: Owner, shape: Shape) -> Reason | None:
@@ -89,7 +88,7 @@ class Budgets:
         more = needs(shape)
         for bound in self._bounds[owner]:
             used = self.used.get(bound.account, NONE)
-            exceeded = bound.exceeded(_sum(used, more))
+            exceeded = bound.exceeded(_sum(used, more, 1))
             if exceeded is not None:
                 name, most, would = exceeded
                 number = ("jobs_running_max", "cores_max", "hosts_max").index(name)
@@ -122,7 +121,7 @@ class Budgets:
         return [
             f"{account} has {self.used[account]}, and may have {found[account].limits}"
             for account in sorted(self.used)
-            if account in found and found[account].exceeded(self.used[account]) is not None
+            if found[account].exceeded(self.used[account]) is not None
         ]
 
 
@@ -131,8 +130,8 @@ def needs(shape: Shape) -> Much:
     return Much(1, shape.nodes * shape.cores, shape.nodes)
 
 
-def _sum(a: Much, b: Much) -> Much:
-    return Much(a.jobs + b.jobs, a.cores + b.cores, a.hosts + b.hosts)
+def _sum(a: Much, b: Much, times: int) -> Much:
+    return Much(a.jobs + times * b.jobs, a.cores + times * b.cores, a.hosts + times * b.hosts)
 
 
 def _reason(account: Account, name: str, most: int, used: int, needed: int) -> Reason:

@@ -36,9 +36,9 @@ class Capacities:
     def update(self, custody: Custody, name: str) -> bool:
         """Host `name` may have changed; True if its capacity counts otherwise now."""
         host = custody.state.hosts.get(name)
-        usable = host is not None and host.state in USABLE and host.cordoned is None
-        new = (host.cores, host.memory_mb) if usable and host is not None else None
-        old = self.of_host.get(name)
+        new, old = None, self.of_host.get(name)
+        if host is not None and host.state in USABLE and host.cordoned is None:
+            new = host.cores, host.memory_mb
         if old == new:
             return False
         self.of_host.pop(name, None)

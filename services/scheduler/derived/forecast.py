@@ -74,6 +74,8 @@ class Forecast:
         if old is not None:
             del self.endings[bisect_left(self.endings, old)]
             self._count(old, -1)
+            for found in (self.best_effort, self.declared, self.exclusive):
+                found.pop(name, None)
         unit = self.custody.state.units.get(name)
         if unit is not None and unit.live:
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
@@ -98,9 +100,6 @@ class Forecast:
             self.declared[unit] = ending
         if shape.exclusive and not kind.best_effort:
             self.exclusive[unit] = ending
-        if by < 0:
-            for found in (self.best_effort, self.declared, self.exclusive):
-                found.pop(unit, None)
 
     def host_changed(self, name: str) -> None:
         """Anything about the host may have changed."""

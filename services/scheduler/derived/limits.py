@@ -72,13 +72,13 @@ class Limits:
             running = [at for at in times if at is not None]
             if running:
                 self.started[name] = len(running)
-            self._watch(unit, max(running, default=0.0))
+            self._watch(unit, max(running) if len(running) == unit.nodes else None)
             self._watch_slot(unit)
 
     # ------------------------------------------------------------------------------------------------------- following
 
     def placed(self, name: str) -> None:
-        self._watch(self.custody.state.units[name], 0.0)
+        self._watch(self.custody.state.units[name])
         self._watch_slot(self.custody.state.units[name])
 
     def changed(self, name: str) -> None:
@@ -87,7 +87,7 @@ class Limits:
         if unit.live:
             self._watch_slot(unit)
             if unit.began_at is not None:
-                self._watch(unit, 0.0)
+                self._watch(unit)
 
     def vm_started(self, name: str, attempt: int) -> None:
         unit = self.custody.state.units[name]
@@ -98,27 +98,28 @@ class Limits:
 
     def began(self, name: str) -> None:
         self.began_at = self.custody.state.at
-        self._watch(self.custody.state.units[name], 0.0)
+        self._watch(self.custody.state.units[name])
 
     def closed(self, name: str) -> None:
         """The unit's attempt is closed or broken."""
         self.started.pop(name, None)
 
-    def _watch(self, unit: Unit, started_at: float) -> None:
+    def _watch(self, unit: Unit, started_at: float | None = None) -> None:
+        """`started_at`: when the last VM of its attempt started, if all have."""
         kind = self._kind(unit)
-        begun, placed = unit.began_at, unit.placed_at
-        if kind == "walltime" and begun is not None:
-            due = self._walltime_due(unit.id, begun)
-        elif kind == "boot":
+        if kind == "walltime":
+            due = self._walltime_due(unit)
+        elif started_at is not None:
             due = started_at + self.boot_s()
         else:
             resuming_s = 2 * self.save_s() if unit.resumes else 0.0
-            due = (placed or 0.0) + START_PATIENCE * self.boot_s() + resuming_s + self.grace_s()
+            due = (unit.placed_at or 0.0) + START_PATIENCE * self.boot_s() + resuming_s + self.grace_s()
         if due < NEVER:
             heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
 
-    def _walltime_due(self, name: str, begun: float) -> float:
-        return begun + self.walltime_s(name) if self.slot_ends_at(name) == NEVER else NEVER
+    def _walltime_due(self, unit: Unit) -> float:
+        assert unit.began_at is not None
+        return unit.began_at + self.walltime_s(unit.id) if self.slot_ends_at(unit.id) == NEVER else NEVER
 
     def _watch_slot(self, unit: Unit) -> None:
         due = self.slot_ends_at(unit.id)
@@ -139,15 +140,17 @@ class Limits:
     def overdue(self, now: float) -> list[Limit]:
         """The limits that have passed and are enforced, in the order of submission."""
         found = [limit for limit in self._passed(now) if not self._awaits_report(limit, now)]
-        return sorted(found, key=lambda x: (sort_key(x.unit), x.due))
+        return sorted(
+            found, key=lambda x: sort_key(x.unit)
+        )  # those of one unit stay in the order in which they are due
 
     def awaits_reports(self, now: float) -> bool:
         """Whether a walltime has passed and is not enforced yet (rule 4)."""
-        return self.any_due(now) and any(self._awaits_report(limit, now) for limit in self._passed(now))
+        return any(self._awaits_report(limit, now) for limit in self._passed(now))
 
     def ends_by(self, then: float) -> bool:
         """Whether a walltime will have passed by then."""
-        return self.any_due(then) and any(limit.kind == "walltime" for limit in self._passed(then))
+        return any(limit.kind == "walltime" for limit in self._passed(then))
 
     def next_moment(self, now: float) -> float:
         """When something is enforced, if nobody is heard meanwhile."""
@@ -167,7 +170,7 @@ class Limits:
         return found
 
     def _awaits_report(self, limit: Limit, now: float) -> bool:
-        return limit.kind == "walltime" and now < self._enforced_at(limit)
+        return now < self._enforced_at(limit)
 
     def _enforced_at(self, limit: Limit) -> float:
         """Rule 4, as far as is heard now."""
@@ -175,7 +178,9 @@ class Limits:
             return limit.due
         if limit.due > self.heard_until:
             return limit.due + PATIENCE_S
-        if self.heard_since <= (self.custody.state.units[limit.unit].began_at or 0.0):
+        began_at = self.custody.state.units[limit.unit].began_at
+        assert began_at is not None
+        if self.heard_since <= began_at:
             return limit.due
         return min(limit.due + PATIENCE_S, max(limit.due, self.heard_since + REPORT_S))
 
@@ -190,10 +195,6 @@ class Limits:
             return False
         if limit.kind == "slot":  # what was extended has an older limit in the heap: it counts no more
             return limit.due == self.slot_ends_at(unit.id)
-        if (
-            limit.kind == "walltime"
-            and unit.began_at is not None
-            and limit.due != self._walltime_due(unit.id, unit.began_at)
-        ):
-            return False
+        if limit.kind == "walltime":
+            return limit.due == self._walltime_due(unit)
         return self._kind(unit) == limit.kind

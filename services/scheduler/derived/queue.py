@@ -47,11 +47,7 @@ class Ranked:
 
     def __init__(self) -> None:
         self.version = 0
-        self.ranks: Ranks = _as_they_are
-
-
-def _as_they_are(places: Sequence[Place]) -> list[int]:
-    return [place.rank for place in places]
+        self.ranks: Ranks  # once units are ranked anew
 
 
 class Row:
@@ -91,11 +87,7 @@ class Row:
         self._version = self._ranked.version
 
     def add(self, place: Place) -> None:
-        places = self.places
-        if not places or places[-1] < place:
-            places.append(place)
-        else:
-            insort(places, place)
+        insort(self.places, place)
 
     def remove(self, place: Place) -> None:
         places = self.places

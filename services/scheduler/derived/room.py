@@ -47,7 +47,7 @@ class Free(NamedTuple):
 
 
 class Room:
-    def __init__(self) -> None:
+    def __init__(self, constraints: tuple[str, ...]) -> None:
         self.free: dict[str, Free] = {}
         self.classes: dict[Free, list[str]] = {}  # names in order
         self.order: list[Free] = []  # the classes in order
@@ -55,23 +55,21 @@ class Room:
         self.busy: dict[str, None] = {}  # held hosts with a live attempt, cordoned ones too
         self.cordoned: dict[str, float] = {}  # held ones -> when what still runs there is ended; NEVER: it stays
         self.grew = True  # since the flag was last taken down: something may fit that did not
-        self.constraints: tuple[str, ...] = ()  # that jobs have, in order
+        self.constraints = constraints  # that jobs have, in order
         self._met: dict[str, tuple[dict[str, str], tuple[str, ...]]] = {}  # host -> its labels, and what they satisfy
 
     @classmethod
     def of(cls, custody: Custody, dept: str, constraints: tuple[str, ...] = ()) -> Room:
-        room = cls()
-        room.constraints = constraints
+        room = cls(constraints)
         room.update(custody, dept, custody.index.held.get(dept, ()))
         return room
 
     def copy(self) -> Room:
         """A room to plan in."""
-        twin = Room()
+        twin = Room(self.constraints)
         twin.free = dict(self.free)
         twin.classes = {free: list(names) for free, names in self.classes.items()}
         twin.order = list(self.order)
-        twin.constraints, twin._met = self.constraints, self._met
         return twin
 
     # ---------------------------------------------------------------------------------------------------- constraints
@@ -163,7 +161,7 @@ class Room:
 
     def rested(self, custody: Custody, now: float) -> Room:
         """This room, or a copy with the hosts whose quarantine has ended by `now`."""
-        if not self.resting or self.next_rested() > now:
+        if self.next_rested() > now:
             return self
         twin = self.copy()
         for name, until in self.resting.items():
