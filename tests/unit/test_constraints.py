@@ -14,6 +14,8 @@ def test_alternatives_of_terms_that_hold_together() -> None:
     )
     assert parse("a,b") == parse("a&b")
     assert parse("") == parse("  ") == ()
+    assert parse("gpu") == ((Term("GPU", "", ""),),)
+    assert parse("gpu!=no") == ((Term("GPU", "!=", "no"),),)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +29,7 @@ def test_a_list_of_hosts_is_no_constraint() -> None:
     assert "label" in problem("|".join(["a"] * (TERMS_MAX + 1)))
     assert str(CHARS_MAX) in problem("a" * (CHARS_MAX + 1))
     assert problem("|".join(["a"] * TERMS_MAX)) == ""
+    assert problem("a" * CHARS_MAX) == ""
 
 
 def test_a_label_never_hides_the_names_of_host_and_cluster() -> None:

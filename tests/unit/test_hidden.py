@@ -18,7 +18,21 @@ from phoenix.cli.errors import CliError
 from schemas.hidden import HIDDEN, has_hidden, shown, shown_in_json
 
 TURNING = [chr(code) for span in ((0x202A, 0x202F), (0x2066, 0x206A), (0x200B, 0x2010)) for code in range(*span)]
-OTHERS = ["\x00", "\x1b", "\x7f", "\x85", "\xad", "\u061c", "\u2028", "\u2060", "\ufeff", "\ud800", "\U000e0041"]
+OTHERS = [
+    "\u3164",
+    "\uffa0",
+    "\x00",
+    "\x1b",
+    "\x7f",
+    "\x85",
+    "\xad",
+    "\u061c",
+    "\u2028",
+    "\u2060",
+    "\ufeff",
+    "\ud800",
+    "\U000e0041",
+]
 SEEN = ["job-1", "naïve", "日本語", "한국어", "שלום", "🎉", "❤️", "a b", "e\u0301"]
 
 
@@ -49,6 +63,8 @@ def test_every_character_that_formats_is_among_them() -> None:
 def test_json_keeps_its_meaning() -> None:
     value = {"name": "a\u202eb\U000e0041", "日本": ["\x7f", "tab\t"]}
     told = shown_in_json(orjson.dumps(value, option=orjson.OPT_INDENT_2).decode())
+    assert "\x7f" not in told
+    assert "\n" in told  # what stands between its parts stays
     assert "\u202e" not in told
     assert json.loads(told) == value
 
