@@ -80,6 +80,7 @@ TURN_S: Final = (
 )
 IDLE_NOTICE_S: Final = 600.0  # a provisioner that is started again is back long before, and sees what was placed
 TURN_MAX_S: Final = 64 * TURN_S  # half an hour: no host drains so long
+NONE_BESIDE: Final = (0, 0)  # cordoned hosts of a department that holds none
 
 
 class _State(msgspec.Struct, kw_only=True):
@@ -100,9 +101,9 @@ class ProvisionerCore:
         self.custody = custody
         self._state = _State()
         self._targets: dict[str, int] | None = None  # derived; None: to be worked out again
-        self._firm: dict[str, int] = {}  # derived with them: what they would be if nothing were wanted only if idle
-        self._usable_then = 0  # the usable hosts that they divide
-        self._beside_then: dict[str, tuple[int, int]] = {}  # the cordoned ones that are held beside those
+        self._firm: dict[str, int]  # derived with them: what they would be if nothing were wanted only if idle
+        self._usable_then: int  # the usable hosts that they divide
+        self._beside_then: dict[str, tuple[int, int]]  # the cordoned ones that are held beside those
         self._quarantine_ends = NEVER  # derived with the targets, and so is the next
         self._turn_ends = NEVER
         self._agreements = Agreements(custody, self._state.credits, 0.0)  # derived with the targets
@@ -118,7 +119,6 @@ class ProvisionerCore:
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         self._state.facts += 1
         if meta.void is not None:
-            self._quiet_until = 0.0  # its own may be among them
             return
         kind = type(fact)
         if kind in CREDITED:
@@ -222,8 +222,7 @@ class ProvisionerCore:
         return found[:FACTS_MAX]
 
     def wake_at(self) -> float:
-        held = self.custody.held
-        due = [q.next_due() for name, q in self.custody.state.quotas.items() if q.lowerings and held(name) > q.hosts]
+        due = [quota.next_due() for quota in self.custody.state.quotas.values()]  # custody drops those that are met
         due += self._drained().values()
         return min([*due, self._quarantine_ends, self._turn_ends, self._agreements.until])
 
@@ -274,7 +273,7 @@ class ProvisionerCore:
         index, name = self.custody.index, department.name
         held, occupied = index.held.get(name, {}), index.occupied.get(name, {})
         cordoned = self.custody.cordoned(name)
-        _, used = self._beside().get(name, (0, 0))  # rule 9
+        _, used = self._beside().get(name, NONE_BESIDE)  # rule 9
         guarantee, maximum = bounds(department, now)
         demand = max(0, self.custody.state.demands.get(name, 0) - used)
         most = demand + self._state.if_idle.get(name, 0) if department.kind == "web" else demand
@@ -296,10 +295,9 @@ class ProvisionerCore:
     def _beside(self) -> dict[str, tuple[int, int]]:
         """Rule 9: department -> cordoned hosts that it holds, and how many of them it uses.  What ends on a web department's
         host still uses it, as its demand has it."""
-        found: dict[str, tuple[int, int]] = {}
         if not self.custody.index.apart:
-            return found
-        hosts = self.custody.state.hosts
+            return {}
+        found, hosts = dict[str, tuple[int, int]](), self.custody.state.hosts
         for department in self.custody.departments:
             names = self.custody.cordoned(department.name)
             if names:
@@ -326,18 +324,15 @@ class ProvisionerCore:
         return [f.HostSeized(host=n, dept=hosts[n].dept or "", reason=because(reason, host=n)) for n in due]
 
     def _change_quotas(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.QuotaChanged]:
-        found, soon = [], now + config.policy.notice_s
+        found = []
         for name, hosts in wanted.items():
             quota = self.custody.quota(name)
-            if (
-                quota.hosts != hosts
-                or (quota.lowerings and config.lending)
-                or any(by > soon for _, by in quota.lowerings)
-            ):
-                steps = self._steps(config, name, hosts)
-                reasons = [step.reason or self._why_quota(config, name, hosts, wanted) for step in steps]
-                told = [(step.hosts, now + step.seconds) for step in steps]
-                found += _quota_facts(name, quota, hosts, self.custody.held(name), told, reasons)
+            if quota.hosts != hosts or quota.lowerings:
+                told = [
+                    (step.hosts, now + step.seconds, step.reason or self._why_quota(config, name, hosts, wanted))
+                    for step in self._steps(config, name, hosts)
+                ]
+                found += _quota_facts(name, quota, hosts, self.custody.held(name), told)
         return found
 
     def _steps(self, config: CloudConfig, name: str, hosts: int) -> list[Notice]:
@@ -353,8 +348,8 @@ class ProvisionerCore:
         department = config.department(name)
         if department is None:
             return because(Code.DEPARTMENT_REMOVED, department=name)
-        others = [d.name for d in config.departments if d.kind == "web" and d.name != name]
-        claimants = [other for other in others if wanted.get(other, 0) > self.custody.held(other)]
+        others = [d.name for d in config.departments if d.kind == "web"]
+        claimants = [other for other in others if wanted[other] > self.custody.held(other)]
         if department.kind == "web":
             if hosts < min(held, demand) and claimants:
                 return because(Code.WEB_SHARE, department=", ".join(claimants), demand=demand, held=held, quota=hosts)
@@ -376,7 +371,7 @@ class ProvisionerCore:
         held = {name: self.custody.held(name) for name in wanted}
         for name, count in grants(config, held, wanted, len(free), now).items():
             department = config.department(name)
-            if count > 0 and department is not None:
+            if count and department is not None:
                 reason = self._why_granted(department, now)
                 chosen = self._chosen(name, free)[:count]
                 found += [f.HostGranted(host=n, dept=name, reason=reason) for n in chosen]
@@ -389,7 +384,7 @@ class ProvisionerCore:
         if not prefers:
             return free
         mine = prefers.get(name, ())
-        others = [c for dept in sorted(prefers) if dept != name for c in prefers[dept]]
+        others = [c for dept, constraints in prefers.items() if dept != name for c in constraints]
         # 1. what its jobs need; 2. what no other's need; 3. unique: the name
         return sorted(free, key=lambda n: (not self._meets(n, mine), self._meets(n, others), n))
 
@@ -415,8 +410,8 @@ class ProvisionerCore:
         if not quota.lowerings:
             return []
         held = self.custody.held(name)
-        count = min(quota.overdue(held, now), held - quota.hosts)
-        if count <= 0:
+        count = quota.overdue(held, now)  # no lowering goes below the quota
+        if not count:
             return []
         hosts, beside = self.custody.state.hosts, dict.fromkeys(self.custody.cordoned(name))  # rule 9
         order = sorted(
@@ -439,26 +434,29 @@ class ProvisionerCore:
     def _busy(self, host: str) -> int:
         """Live attempts there that do not drain: what drains has no new sessions, and its department has chosen it."""
         units = self.custody.state.units
-        return sum(1 for name in self.custody.state.hosts[host].units if units[name].drains_until is None)
+        return sum(units[name].drains_until is None for name in self.custody.state.hosts[host].units)
 
 
 def _quota_facts(
-    name: str, quota: Quota, hosts: int, held: int, told: list[tuple[int, float]], reasons: list[Reason]
+    name: str, quota: Quota, hosts: int, held: int, told: list[tuple[int, float, Reason]]
 ) -> list[f.QuotaChanged]:
-    """Rule 1: that the quota becomes `hosts`, and that each of `told` (hosts, by) is due then at the latest.  A
+    """Rule 1: that the quota becomes `hosts`, and that each of `told` (hosts, by, why) is due then at the latest.  A
     lowering keeps its deadline also where a shorter notice for fewer hosts comes later: the quota is raised to what is held,
     and all that are due are told again, with their old deadlines."""
-    if hosts == quota.hosts and all(any(n <= level and due <= by for n, due in quota.lowerings) for level, by in told):
+    if hosts == quota.hosts and all(
+        any(n <= level and due <= by for n, due in quota.lowerings) for level, by, _ in told
+    ):
         return []
-    facts = [f.QuotaChanged(dept=name, hosts=n, by=by, reason=why) for (n, by), why in zip(told, reasons, strict=True)]
-    if not quota.lowerings or hosts > quota.hosts or told[0][0] < quota.hosts:
-        return facts
-    lines = essential([*quota.lowerings, *told])
-    raised = f.QuotaChanged(dept=name, hosts=held, by=told[0][1], reason=reasons[0])
-    known = dict(zip(told, reasons, strict=True))
+    if hosts > quota.hosts or told[0][0] < quota.hosts:
+        return [f.QuotaChanged(dept=name, hosts=n, by=by, reason=why) for n, by, why in told]
+    known = {(n, by): why for n, by, why in told}
+    (_, soonest, first), (_, _, last) = told[0], told[-1]
     return [
-        raised,
-        *(f.QuotaChanged(dept=name, hosts=n, by=by, reason=known.get((n, by), reasons[-1])) for n, by in lines),
+        f.QuotaChanged(dept=name, hosts=held, by=soonest, reason=first),
+        *(
+            f.QuotaChanged(dept=name, hosts=n, by=by, reason=known.get((n, by), last))
+            for n, by in essential([*quota.lowerings, *known])
+        ),
     ]
 
 
@@ -477,7 +475,7 @@ def _turn(now: float, begin: float, waiting: int) -> tuple[int, float]:
 
 def _beside(quota: dict[str, int], beside: Mapping[str, tuple[int, int]]) -> dict[str, int]:
     """Rule 9: each quota with the cordoned hosts."""
-    return {name: hosts + beside.get(name, (0, 0))[0] for name, hosts in quota.items()}
+    return {name: hosts + beside.get(name, NONE_BESIDE)[0] for name, hosts in quota.items()}
 
 
 def _healthy(host: Host, now: float) -> bool:

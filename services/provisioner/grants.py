@@ -27,7 +27,7 @@ def grants(
         if name in found:
             continue
         equals = [d for d in order if d.kind == "web" and d.priority == department.priority]
-        if department.kind == "web" and len(equals) > 1:
+        if department.kind == "web":
             given = _by_weight(equals, held, wanted, count, at)
         else:
             given = {name: min(count, max(0, wanted.get(name, 0) - held.get(name, 0)))}

@@ -344,6 +344,7 @@ def test_no_configuration_no_decision() -> None:
     core = ProvisionerCore(Custody())
     assert core.decide(0.0) == []
     assert core.wake_at() == NEVER
+    assert core.check() == []
 
 
 @pytest.mark.parametrize("departments", [(HPC, WEB), (HPC, WEB, Department(name="bio", kind="batch"))])
