@@ -20,16 +20,16 @@ from typing import Final
 
 import msgspec
 
-from schemas import grace, lending, saving
-from schemas.config import Policy
+from schemas import grace, saving
+from schemas.config import Policy, Warm
 from schemas.custody import Custody
-from schemas.custody_state import Host
 from services.executor.lifecycle import Aim, Told, after
 
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later
 PAUSED: Final = "%starts"  # what VMs wait for while starts are paused: neither a key of custody nor a host
 LINGER_S: Final = 2.0  # from the report to the guest's next call: its outputs are sent by then, and it calls at once
 _DEFAULT: Final = Policy()  # until a configuration is adopted
+_WARM_OFF: Final = Warm()
 _KEPT: Final = (Aim.MOVE, Aim.SAVE, Aim.LINGER, Aim.PARK)
 _WAITS: Final = (Aim.LINGER, Aim.PARK)
 
@@ -152,8 +152,10 @@ class Aims(ABC):
     def _hurry(self, key: str, aim: Aim) -> None:
         """Set `kill_by`, or bring it forward (rule 1)."""
         at, host = self.custody.state.at, self.custody.state.hosts.get(self.custody.state.vms[key].host)
-        waited_for = host is None or host.state in ("draining", "lost")
-        patience_s = self._grace_s(key, host) if waited_for else max(self.policy.kill_s, self._own_s(key) or 0.0)
+        unit = self.custody.state.units[self.custody.state.vms[key].unit]
+        patience_s = grace.of_unit(self.custody, unit)
+        if host is not None and host.state not in ("draining", "lost"):  # nobody waits for it
+            patience_s = max(self.policy.kill_s, patience_s if unit.grace_s is not None else 0.0)
         if aim in (Aim.SAVE, Aim.MOVE):
             patience_s = self._save_s(key)
         kill_by = at if aim is Aim.KILL else at + patience_s
@@ -176,30 +178,18 @@ class Aims(ABC):
 
     # --------------------------------------------------------------------------------------------------------- how long
 
-    def _own_s(self, key: str) -> float | None:
-        """From a graceful end to a hard one, of a job that asked for it."""
-        unit = self.custody.state.units[self.custody.state.vms[key].unit]
-        return None if unit.grace_s is None else grace.of_unit(self.custody, unit)
-
-    def _grace_s(self, key: str, host: Host | None) -> float:
-        """From a graceful end to a hard one where a department waits for the host: the job's own, else the policy's, or that of
-        a contract."""
-        own_s = self._own_s(key)
-        if own_s is not None:
-            return own_s
-        config, dept = self.custody.state.config, host.dept if host is not None else None
-        if config is None or dept is None:
-            return self.policy.grace_s
-        return lending.grace_s(config, dept)
-
     def _save_s(self, key: str) -> float:
         state = self.custody.state
         return saving.save_s(state.config, state.units[state.vms[key].unit].dept)
 
     def _idle_s(self, key: str) -> float:
         state = self.custody.state
-        department = self.custody.department(state.units[state.vms[key].unit].dept)
-        return department.batch.warm.idle_s if department is not None and department.batch is not None else 0.0
+        return self.warm(state.units[state.vms[key].unit].dept).idle_s
+
+    def warm(self, dept: str) -> Warm:
+        """How the department keeps VMs warm."""
+        department = self.custody.department(dept)
+        return department.batch.warm if department is not None and department.batch is not None else _WARM_OFF
 
     # ------------------------------------------------------------------------------------------------------------- room
 

@@ -45,10 +45,10 @@ class Sight(NamedTuple):
 
 
 class Seen(msgspec.Struct):
-    """`stamp`: OpenNebula's time of the newest sample; `sights`: those that count."""
+    """`stamp`: OpenNebula's time of the newest sample, if there is one; `sights`: those that count."""
 
-    stamp: int
-    sights: list[Sight]
+    stamp: int | None = None
+    sights: list[Sight] = []
 
 
 def edges(config: CloudConfig | None) -> tuple[float, ...]:
@@ -72,7 +72,7 @@ class Bands:
         self._begin_anew()
         seen = self.seen.get(name)
         if seen is None:
-            seen = self.seen[name] = Seen(stamp - 1, [])
+            seen = self.seen[name] = Seen()
         if seen.stamp != stamp:
             seen.stamp = stamp
             sights = seen.sights

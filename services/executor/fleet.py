@@ -4,7 +4,7 @@ Theory of operation
   A `Track` is what this leader knows of one open VM beyond the journal: its phase as seen last, and what was asked of it.  A
   track is looked at again when a fact, an answer, a sight or a time concerns it (`_judge`): the table of `lifecycle` gives the
   act that follows from the journal's aim and the phase, and the track is then in at most one queue.  Calls are taken from the
-  queues; every precondition is looked at again at that moment, on the folded state.
+  queues; what X3 asks is looked at again at that moment, on the folded state.
 
 Rules (X2, X6: `launches`)
   X1  deploy takes only keys of custody's open VMs, so only what has come back through the journal
@@ -64,8 +64,8 @@ class Fleet(Tracks):
         if PAUSED in due:
             self.unblock(PAUSED)
         for key in due:
-            if not self.launches.again(key):
-                ledger.dirty[key] = None
+            self.launches.again(key)
+            ledger.dirty[key] = None
         for before, key in ledger.rebound.items():
             self._rebind(before, key)
         ledger.rebound.clear()
@@ -79,8 +79,8 @@ class Fleet(Tracks):
 
     def is_idle(self, key: str, aim: Aim) -> bool:
         """It runs, has this aim, and nothing is asked of it."""
-        track = self.tracks.get(key)
-        if track is None or track.busy or track.is_asked_to_end or track.vm in self.doubted:
+        track = self.tracks[key]
+        if track.busy or track.is_asked_to_end or track.vm in self.doubted:
             return False
         return track.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
 
@@ -118,7 +118,7 @@ class Fleet(Tracks):
         if track is None:
             return
         self._unqueue(track)
-        if track.busy and track.phase is not Phase.OVER:
+        if track.busy:
             self.watched[track.vm] = key
         else:
             self._act(track, vm, now)
@@ -299,9 +299,7 @@ class Fleet(Tracks):
         """At most `limit` calls, which count as in flight from now on.  Ends first: somebody waits for the room."""
         found: list[Call] = []
         while self.terminates and len(found) < limit:
-            ending = self._termination(_pop(self.terminates), now)
-            if ending is not None:
-                found.append(ending)
+            found.append(self._termination(_pop(self.terminates), now))
         while self.saves and len(found) < limit:
             track = self.tracks[_pop(self.saves)]
             found.append(Save(track.key, track.vm))
@@ -313,20 +311,14 @@ class Fleet(Tracks):
             self.tracks[call.key].busy = True  # type: ignore[union-attr]
         return found + self.launches.calls(limit - len(found), now)
 
-    def _termination(self, key: str, now: float) -> Terminate | None:
-        track = self.tracks.get(key)
-        if track is None or track.busy:
-            return None
-        act = ASKED[self.aim(track, now), track.phase]
-        return Terminate(key, track.vm, act is Act.HARD) if act in (Act.SOFT, Act.HARD) else None
+    def _termination(self, key: str, now: float) -> Terminate:
+        track = self.tracks[key]
+        return Terminate(key, track.vm, ASKED[self.aim(track, now), track.phase] is Act.HARD)
 
     def _deployment(self, key: str, now: float) -> Deploy | Migrate | None:
         """The call, if X3 allows it now; else the key waits where it will be found."""
         vm, track = self.custody.state.vms[key], self.tracks[key]
-        host = self.custody.state.hosts.get(vm.host)
-        if self.ledger.is_burden(key) or not self.custody.live(vm.unit, vm.attempt) or host is None:
-            self.ledger.dirty[key] = None
-            return None
+        host = self.custody.state.hosts[vm.host]  # it is live, so it is there
         if (
             track.phase is Phase.HELD and host.quarantine_until > now
         ):  # its attempt is better off elsewhere: none is tried

@@ -51,8 +51,8 @@ class HostDesk:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers = ledger, timers
         self.custody = ledger.custody
-        self.polled = False
-        self.pool_wanted = False
+        self.polled = self.pool_wanted = False
+        self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
         self.seen: dict[str, HostSight] = {}
         self.news: dict[str, None] = {}
         self.empty: dict[str, int] = {}  # host -> ticket of the look that showed none of ours
@@ -62,7 +62,6 @@ class HostDesk:
         self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
         self.site = SiteFault(ledger, timers)
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
-        self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
 
     def is_usable(self, name: str) -> bool:
         """OpenNebula says so, of the host that custody knows by this name."""

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from schemas import facts as f
-from schemas.custody_state import vm_key
+from schemas.custody_state import Unit, vm_key
 from schemas.ids import parse_vm_tag
 from services.executor.brake import Brake
 from services.executor.calls import Allocate, Outcome, Phase, Result, Sight
@@ -30,6 +30,7 @@ from services.executor.lifecycle import Aim
 from services.executor.outcomes import Failure, pause_s
 from services.executor.timers import Timers
 
+_NOT_YET: Final = -1  # no VM's id
 BRAKE: Final = "%allocations"  # among the timers: neither a key of custody nor a host
 
 
@@ -59,12 +60,12 @@ class Launches:
         self.foreign: dict[int, None] = {}  # ids that are not ours
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
-    def again(self, key: str) -> bool:
-        """Its time has come: True if it was an allocation that had been refused."""
+    def again(self, key: str) -> None:
+        """Its time has come: perhaps it is a rank that was refused a VM, or waits for one."""
         want = self.later.pop(key, None)
         if want is not None:
             self.ledger.wants[key] = want
-        return want is not None or self.waking.pop(key, "") is None
+        self.waking.pop(key, None)
 
     def refuse(self, fact: f.VmAllocated) -> None:
         """Our own fact came back void: the rank had a VM already, and nobody knows this one."""
@@ -87,7 +88,7 @@ class Launches:
                 found = self._resumed(want, found_by) if units[want.unit].resumes else self._warm(want, now, found_by)
                 if found is None:
                     self.ledger.wants[key] = binding.pop(key)
-                elif found >= 0:
+                elif found != _NOT_YET:
                     self._say(want, found)
                     self.promised[found] = key
 
@@ -100,30 +101,30 @@ class Launches:
         return key is not None
 
     def _resumed(self, want: Allocate, found_by: Finder) -> int | None:
-        """The VM that goes on as this rank; -1 if it is not ready, None if there is none."""
+        """The VM that goes on as this rank; `_NOT_YET` if it is not ready, None if there is none."""
         saved = self.custody.index.saved.get(want.unit, {}).get(want.rank)
         if saved is not None:
             return saved
         vms, life = self.custody.state.vms, self.custody.state.units[want.unit].life
         for key in self.ledger.by_unit.get(want.unit, ()):
             if vms[key].rank == want.rank and life <= vms[key].attempt < want.attempt:
-                return vms[key].vm if found_by.is_idle(key, Aim.MOVE) else -1
+                return vms[key].vm if found_by.is_idle(key, Aim.MOVE) else _NOT_YET
         return None
 
     def _warm(self, want: Allocate, now: float, found_by: Finder) -> int | None:
-        """The parked VM that it takes over; -1 if there may be one in a moment.  To take it over is a start (X3)."""
+        """The parked VM that it takes over; `_NOT_YET` if there may be one in a moment.  To take it over is a start (X3)."""
         if not self.audited:
-            return -1
+            return _NOT_YET
         taken = {fact.vm: None for fact in self.allocated.values()}
         waits = [(key, vm) for key, vm in self.ledger.warm_for(want, now) if vm.vm not in taken]
         for key, vm in waits:
             if found_by.is_idle(key, Aim.PARK):
-                return vm.vm if found_by.may_start(key, want, now) else -1
+                return vm.vm if found_by.may_start(key, want, now) else _NOT_YET
         for key, _ in waits:
             if found_by.is_idle(key, Aim.LINGER) and want.key not in self.waking:
                 self.waking[want.key] = None
                 self.timers.set(self.ledger.state.kept[key].until, want.key)
-        return -1 if any(found_by.is_idle(key, Aim.LINGER) for key, _ in waits) else None
+        return _NOT_YET if any(found_by.is_idle(key, Aim.LINGER) for key, _ in waits) else None
 
     def _say(self, want: Allocate, vm: int) -> None:
         fact = f.VmAllocated(unit=want.unit, attempt=want.attempt, rank=want.rank, vm=vm, host=want.host)
@@ -138,7 +139,7 @@ class Launches:
         limit = self.brake.room(limit, len(self.allocating), now)
         while self.audited and wants and len(found) < limit:
             want = wants.pop(next(iter(wants)))
-            if self.custody.live(want.unit, want.attempt) and want.key not in self.allocated:
+            if self.custody.live(want.unit, want.attempt):
                 self.allocating[want.key] = want
                 found.append(want)
             else:
@@ -217,7 +218,7 @@ class Launches:
             tag = parse_vm_tag(sight.tag)
             if tag is None or not cloud or tag[0] != cloud:
                 self.foreign[sight.vm] = None
-            elif sight.phase is Phase.OVER or not self.strangers([sight], strays):
+            elif not self.strangers([sight], strays):
                 continue
             elif sight.vm in self.custody.state.saved:
                 if ticket > self.ledger.saved_at.get(
@@ -229,8 +230,7 @@ class Launches:
         for key, (tick, call) in list(self.unsure.items()):
             if ticket > tick:
                 del self.unsure[key]
-                if key not in self.allocated:
-                    self.ledger.wants[key] = call
+                self.ledger.wants[key] = call
 
     def _adopt_or_end(self, sight: Sight, tag: tuple[str, int, int]) -> None:
         unit, attempt, rank = tag
@@ -238,14 +238,7 @@ class Launches:
         if key in self.allocating:
             return  # it may be the one whose answer is on its way; the next audit tells
         known = self.custody.state.units.get(unit)
-        wanted = (
-            known is not None
-            and self.custody.live(unit, attempt)
-            and rank < len(known.hosts)
-            and not known.allocated.get(attempt, 0) >> rank & 1
-            and key not in self.allocated
-        )
-        if known is None or not wanted or sight.phase is not Phase.HELD:
+        if known is None or sight.phase is not Phase.HELD or not self._lacks_vm(known, attempt, rank):
             self.orphans[sight.vm] = sight.phase
             return
         self.allocated[key] = f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=sight.vm, host=known.hosts[rank])
@@ -253,3 +246,8 @@ class Launches:
         self.ledger.binding.pop(key, None)
         self.later.pop(key, None)
         self.unsure.pop(key, None)
+
+    def _lacks_vm(self, unit: Unit, attempt: int, rank: int) -> bool:
+        if not self.custody.live(unit.id, attempt) or rank >= len(unit.hosts):
+            return False
+        return not unit.allocated.get(attempt, 0) >> rank & 1 and vm_key(unit.id, attempt, rank) not in self.allocated

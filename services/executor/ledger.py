@@ -23,7 +23,6 @@ from itertools import islice
 from typing import Any, Final
 
 from schemas import facts as f
-from schemas.config import Warm
 from schemas.custody import Custody
 from schemas.custody_state import Unit, Vm, vm_key
 from schemas.ids import element_id, is_instance, sort_key
@@ -34,7 +33,6 @@ from services.executor.calls import Allocate
 from services.executor.lifecycle import Aim, Told
 
 __all__ = ["Kept", "Leaving", "Ledger", "LedgerState", "Room"]
-_WARM_OFF: Final = Warm()
 _GOES_ON: Final = (Aim.MOVE, Aim.SAVE)
 
 
@@ -143,8 +141,7 @@ class Ledger(Aims):
         for key, kept in state.kept.items():  # in the order in which they were parked
             if kept.aim is Aim.PARK:
                 self.parked.setdefault(custody.state.units[custody.state.vms[key].unit].dept, {})[key] = None
-        names = [name for dept in sorted(custody.index.open) for name in custody.index.open[dept]]
-        for name in sorted(names, key=sort_key):
+        for name in sorted((name for units in custody.index.open.values() for name in units), key=sort_key):
             self._want(custody.state.units[name])
 
     def _index(self, key: str, vm: int, unit: str, host: str) -> None:
@@ -329,11 +326,6 @@ class Ledger(Aims):
         return kept is not None and kept.aim not in _GOES_ON
 
     # ------------------------------------------------------------------------------------------------------------- warm
-
-    def warm(self, dept: str) -> Warm:
-        """How the department keeps VMs warm."""
-        department = self.custody.department(dept)
-        return department.batch.warm if department is not None and department.batch is not None else _WARM_OFF
 
     @property
     def migrates_live(self) -> bool:

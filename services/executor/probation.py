@@ -62,19 +62,18 @@ class Probation:
         if self.on_probation(name):
             self.trying[name] = key
 
-    def failed(self, name: str, now: float, rules: Hosts, why: str = "") -> bool:
-        """A start failed; True if the host is to be quarantined."""
+    def failed(self, name: str, now: float, rules: Hosts, why: str = "") -> None:
+        """A start failed."""
         failures = self.rests.get(name, (0, 0.0))[0] + 1
         self.rests[name] = failures, now + backoff_s(failures, REST_S, REST_MAX_S)
         self.trying.pop(name, None)
         again = self.on_probation(name)
         if NO_ROOM in why or not (again or failures >= rules.quarantine_after):
-            return False
+            return
         if not again:
             self.blamed_at[name] = now
         times = self.times[name] = max(self.times.get(name, 0), int(again)) + 1
         self.due[name] = now + backoff_s(times, rules.quarantine_s, rules.quarantine_max_s)
-        return True
 
     def succeeded(self, name: str) -> bool:
         """A VM runs there; True if that ends its probation."""

@@ -27,9 +27,6 @@ class Timers:
     def next(self) -> float:
         return self._heap[0][0] if self._heap else NEVER
 
-    def clear(self) -> None:
-        self._heap.clear()
-
 
 def backoff_s(failures: int, first_s: float, max_s: float) -> float:
     """Doubling with each failure in a row."""
