@@ -165,7 +165,8 @@ class HostDesk:
             self.suspicious = True
         if not others:
             self.empty[name] = ticket
-        self.looks.pop(name, None)
+        if self.looks.get(name, ticket) <= ticket:  # else it has changed since
+            self.looks.pop(name, None)
         self.news[name] = None
 
     def told(self, one_id: int) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import Allocate, Deploy, Phase, Terminate
+from services.executor.calls import Allocate, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
+from services.executor.outcomes import Failure
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD
 
@@ -87,3 +89,91 @@ def test_x6_a_vm_whose_allocation_is_in_flight_is_left_alone() -> None:
     bench.answer(allocate)
     assert [x.vm for x in bench.decide() if isinstance(x, f.VmAllocated)] == [0]
     assert not any(isinstance(c, Terminate) for c in bench.calls())
+
+
+def pool(bench: Bench, ticket: int, *sights: Sight) -> None:
+    plain = [msgspec.structs.replace(sight, tag="") for sight in sights]
+    bench.core.observe(PoolSeen(ticket, plain, list(sights)), bench.now)
+
+
+def test_a_saved_vm_that_a_pool_shows_running_from_before_it_was_saved_is_left_alone() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=f.Disposal.SUSPEND)
+    [save] = bench.calls()
+    bench.answer(save)
+    bench.poll()
+    early = bench.core.ticket()
+    bench.decide()
+    assert list(bench.custody.state.saved) == [vm]
+    sight = Sight(vm, Phase.RUNNING, tag=f"{CLOUD}/1/1/0")
+    pool(bench, early, sight)
+    assert bench.calls() == []
+    pool(bench, bench.core.ticket(), sight)
+    assert bench.calls() == [Terminate(f"#{vm}", vm, True)]
+
+
+def test_what_is_known_by_now_is_no_stranger_and_those_after_it_are_looked_at_all_the_same() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.core.ledger.dirty.clear()
+    pool(
+        bench,
+        bench.core.ticket(),
+        Sight(vm, Phase.RUNNING, tag=f"{CLOUD}/1/1/0"),
+        Sight(vm + 1, Phase.OVER, tag=f"{CLOUD}/5/1/0"),
+        Sight(vm + 2, Phase.RUNNING, tag=f"{CLOUD}/6/1/0"),
+    )
+    assert [call for call in bench.calls() if isinstance(call, Terminate)] == [Terminate(f"#{vm + 2}", vm + 2, True)]
+    assert list(bench.core.fleet.strays) == [vm + 2]
+
+
+def test_the_tick_of_a_lost_answer_is_before_any_poll_that_can_tell_of_it() -> None:
+    bench = held()
+    bench.place("1", "h0")
+    [allocate] = bench.calls()
+    bench.answer(allocate, Outcome.UNSURE)
+    [tick] = [tick for tick, _ in bench.core.fleet.launches.unsure.values()]
+    bench.audit(tick)
+    assert bench.calls() == []
+    bench.audit(tick + 1)
+    assert bench.calls() == [allocate]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.LATER, Outcome.UNSURE])
+def test_a_rank_for_which_a_vm_was_found_is_asked_for_no_more(outcome: Outcome) -> None:
+    bench = held()
+    bench.place("1", "h0")
+    [allocate] = bench.calls()
+    bench.core.observe(Result(allocate, outcome, failure=Failure.QUOTA if outcome is Outcome.LATER else ""), bench.now)
+    bench.vms[9], bench.tags[9] = Phase.HELD, f"{CLOUD}/1/1/0"
+    bench.audit()
+    launches = bench.core.fleet.launches
+    assert [list(found) for found in (launches.later, launches.unsure, bench.core.ledger.wants)] == [[], [], []]
+    assert [fact.vm for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == [9]
+    bench.now += 60.0
+    assert [call for call in bench.calls() if isinstance(call, Allocate)] == []
+
+
+def test_a_new_leader_does_not_act_on_what_came_back_void_before() -> None:
+    bench = held()
+    bench.place("1", "h0")
+    bench.close("1")
+    bench.write("executor", f.VmAllocated(unit="99", attempt=1, rank=0, vm=7, host="h0"))
+    assert len(bench.core.ledger.refused) == 1
+    bench.core.take_over(bench.now)
+    assert bench.core.ledger.refused == []
+    bench.see_hosts()
+    assert bench.calls() == []
+
+
+def test_an_audit_is_wanted_before_the_first_one_and_when_something_is_not_known() -> None:
+    bench = Bench(1, audited=False)
+    bench.core.take_over(bench.now)
+    assert bench.core.audit_wanted
+    bench.audit()
+    assert not bench.core.audit_wanted
+    bench.core.desk.suspicious = True
+    assert bench.core.audit_wanted
+    bench.audit()
+    assert not bench.core.audit_wanted

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
 from schemas.custody import Custody
 from services.executor.aims import LINGER_S
-from services.executor.calls import Allocate, Deploy, Phase, Terminate
+from services.executor.calls import Allocate, Deploy, Outcome, Phase, Terminate
 from services.executor.core import ExecutorCore
 from tests.support.executor_bench import Bench, held, host_sight, kinds
 from tests.support.executor_stage import FAST, config_adopted
@@ -376,3 +377,82 @@ def test_what_a_job_was_to_take_over_that_is_cancelled_meanwhile_ends_in_its_tim
     bench.now += WARM.idle_s
     bench.write("executor", *facts)  # void
     assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+def test_who_is_to_make_room_is_taken_over_by_nobody_any_more() -> None:
+    bench, vm = parked()
+    bench.place("2", "h0", cores=4)
+    bench.answer(bench.calls()[0])
+    bench.decide()
+    assert bench.calls() == []
+    [end] = bench.calls()
+    assert end == Terminate("1/1/0", vm, True)
+    bench.answer(end, Outcome.UNSURE)
+    bench.close("2")
+    bench.place("3", "h0")
+    assert [fact for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == []
+    assert "1/1/0" in bench.core.fleet.evicted
+    bench.now += 0.1
+    bench.settle()
+    assert bench.core.fleet.evicted == {}
+    assert bench.custody.state.vms["3/1/0"].vm != vm
+
+
+@pytest.mark.parametrize("hindrance", ["its host is set apart", "an older attempt is open", "nothing"])
+def test_a_warm_vm_is_given_to_a_rank_as_x3_allows(hindrance: str) -> None:
+    bench, vm = parked()
+    if hindrance == "an older attempt is open":
+        bench.run("2", "h1", cores=1)
+        bench.close("2")
+        bench.place("2", "h0", attempt=2)
+    else:
+        bench.place("2", "h0")
+    if hindrance == "its host is set apart":
+        bench.hosts["h0"] = msgspec.structs.replace(bench.hosts["h0"], usable=False, apart="disabled")
+        bench.see_hosts()
+    bound = [fact.vm for fact in bench.core.decide(bench.now) if isinstance(fact, f.VmAllocated)]
+    assert bound == ([vm] if hindrance == "nothing" else [])
+
+
+def test_what_was_promised_to_a_job_is_forgotten_with_the_binding_and_ends_if_that_was_void() -> None:
+    bench, vm = parked()
+    bench.place("2", "h0")
+    facts = bench.core.decide(bench.now)
+    bench.close("2")
+    bench.now += WARM.idle_s
+    assert bench.calls() == []
+    bench.write("executor", *facts)  # void
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+    bench, vm = parked()
+    bench.place("2", "h0")
+    bench.settle()
+    assert not bench.core.fleet.launches.is_promised(vm)
+    assert bench.core.fleet.launches.promised == {}
+
+
+def test_several_that_wait_for_one_that_lingers_are_each_woken_when_that_is_over() -> None:
+    bench = held(warm=WARM)
+    bench.run("1", "h0")
+    bench.report("1")
+    for unit in ("2", "3"):
+        bench.place(unit, "h0")
+        assert bench.calls() == []
+    waking = bench.core.fleet.launches.waking
+    assert sorted(waking) == ["2/1/0", "3/1/0"]
+    bench.now = bench.core.wake_at()
+    assert [type(call) for call in bench.calls()] == [Terminate, Allocate, Allocate]
+    assert waking == {}
+
+
+def test_only_what_belongs_to_the_present_life_goes_on() -> None:
+    bench = held("h0", "h1", "h2")
+    [first] = bench.run("1", "h0")
+    bench.close("1")  # its VM takes long to end
+    bench.vms[first] = Phase.MOVING
+    bench.poll()
+    bench.write("executor", f.HostLost(host="h0", reason="x"))
+    [second] = bench.run("1", "h1", attempt=2)
+    assert first != second
+    bench.close("1", attempt=2, disposal=f.Disposal.MIGRATE)
+    bench.place("1", "h2", attempt=3)
+    assert [fact.vm for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == [second]

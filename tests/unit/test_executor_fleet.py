@@ -1,0 +1,476 @@
+"""What is asked next for each VM, where answers are late, lost, or about another attempt (`services.executor.fleet`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from schemas import facts as f
+from services.executor.calls import (
+    Allocate,
+    Call,
+    Deploy,
+    Look,
+    Migrate,
+    Outcome,
+    Phase,
+    Result,
+    Save,
+    Sight,
+    Terminate,
+    VmsSeen,
+)
+from services.executor.fleet import HARD_AGAIN_S
+from services.executor.track import RETRY_S, Track
+from services.executor.tracks import RESUMES_MAX, WATCHED_MAX
+from tests.support.executor_bench import Bench, held
+from tests.support.executor_stage import CLOUD, FAST
+
+SUSPEND, MIGRATE = f.Disposal.SUSPEND, f.Disposal.MIGRATE
+
+
+def track(bench: Bench, key: str = "1/1/0") -> Track:
+    return bench.core.fleet.tracks[key]
+
+
+def tell(bench: Bench, call: Call, outcome: Outcome, why: str = "") -> None:
+    """What is told of a call; OpenNebula's VMs are as the test has them."""
+    bench.core.observe(Result(call, outcome, why=why), bench.now)
+
+
+def see(bench: Bench, vm: int, phase: Phase, one_host: int = -1, why: str = "") -> None:
+    bench.core.observe(VmsSeen(bench.core.ticket(), [vm], [Sight(vm, phase, one_host=one_host, why=why)]), bench.now)
+
+
+def journaled(unit: str = "1", host: str = "h0") -> tuple[Bench, Deploy]:
+    """A VM that is journaled; its deploy is asked for, and not answered."""
+    bench = held("h0", "h1", "h2")
+    bench.place(unit, host)
+    [allocate] = bench.calls()
+    bench.answer(allocate)
+    bench.decide()
+    [deploy] = bench.calls()
+    assert isinstance(deploy, Deploy)
+    return bench, deploy
+
+
+def moving() -> tuple[Bench, Migrate]:
+    bench = held()
+    bench.run("1", "h0")
+    bench.close("1", disposal=MIGRATE)
+    bench.place("1", "h1", attempt=2)
+    bench.decide()
+    [migrate] = bench.calls()
+    assert isinstance(migrate, Migrate)
+    return bench, migrate
+
+
+# ------------------------------------------------------------------------------------------------------------------- limits
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 3, 4, 7])
+def test_no_more_calls_than_allowed_are_begun_looks_and_ends_first(limit: int) -> None:
+    bench = Bench(12)
+    bench.grant(*bench.hosts)
+    for n in range(6):
+        bench.run(str(n + 1), f"h{n}")
+    for n in (6, 7):
+        bench.place(str(n + 1), f"h{n}")
+    for call in bench.calls():
+        bench.answer(call)
+    bench.decide()  # two are to be deployed
+    for n in (1, 2):
+        bench.close(str(n))
+    for n in (3, 4):
+        bench.close(str(n), disposal=SUSPEND)
+    bench.place("9", "h8")
+    bench.place("10", "h9")
+    bench.write("scheduler.hpc", f.HostReleased(host="h10"), f.HostReleased(host="h11"))
+    order = [Look, Look, Terminate, Terminate, Save, Save, Deploy, Deploy, Allocate, Allocate]
+    made: list[Call] = []
+    while len(made) < len(order):
+        now = bench.calls(limit)
+        assert len(now) == min(limit, len(order) - len(made))
+        made += now
+        if not limit:
+            return
+    assert [type(call) for call in made] == order
+    assert bench.calls() == []
+
+
+def test_what_is_watched_comes_by_turns_and_no_more_than_one_poll_can_show() -> None:
+    fleet = Bench(1).core.fleet
+    fleet.watched = {vm: f"{vm}/1/0" for vm in range(WATCHED_MAX)}
+    assert fleet.watch_list() == fleet.watch_list() == list(range(WATCHED_MAX))
+    fleet.watched[WATCHED_MAX] = "x"
+    assert fleet.watch_list() == list(range(WATCHED_MAX))
+    assert fleet.watch_list() == [WATCHED_MAX, *range(WATCHED_MAX - 1)]
+    assert fleet.watched[5] == "5/1/0"
+
+
+# ---------------------------------------------------------------------------------------------------------- answers and sights
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_an_answer_is_its_vms_though_it_is_another_attempts_by_then(settled: bool) -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=MIGRATE)
+    bench.now += FAST.save_s / 2
+    [save] = bench.calls()
+    bench.place("1", "h1", attempt=2)
+    bench.write("executor", f.VmAllocated(unit="1", attempt=2, rank=0, vm=vm, host="h1"))
+    if settled:
+        assert bench.calls() == []
+    tell(bench, save, Outcome.REFUSED)
+    bench.now += 0.1
+    assert bench.calls() == [Migrate("1/2/0", vm, "h1", 1)]
+
+
+def test_an_answer_about_a_vm_that_is_gone_is_nobodys() -> None:
+    bench = held()
+    bench.run("1", "h0")
+    bench.close("1")
+    [terminate] = bench.calls()
+    bench.write("executor", f.VmEnded(unit="1", attempt=1, rank=0, why="x"))
+    tell(bench, terminate, Outcome.OK)
+    assert [call for call in bench.calls() if isinstance(call, Terminate)] == []
+    tell(bench, terminate, Outcome.OK)
+
+
+def test_while_a_call_is_in_flight_sights_of_its_vm_say_nothing_and_then_those_begun_after_it() -> None:
+    bench, deploy = journaled()
+    see(bench, deploy.vm, Phase.FAILED)
+    assert track(bench).phase is Phase.HELD
+    early = bench.core.ticket()
+    tell(bench, deploy, Outcome.OK)
+    heard = track(bench).heard
+    assert early < heard
+    for ticket, phase in ((early, Phase.MOVING), (heard, Phase.RUNNING)):
+        bench.core.observe(VmsSeen(ticket, [deploy.vm], [Sight(deploy.vm, Phase.RUNNING)]), bench.now)
+        assert track(bench).phase is phase
+    assert bench.decide() == [f.VmStarted(unit="1", attempt=1, rank=0)]
+
+
+def test_where_it_runs_is_known_again_only_when_it_was_seen_since_the_last_call() -> None:
+    bench, deploy = journaled()
+    tell(bench, deploy, Outcome.OK)
+    see(bench, deploy.vm, Phase.RUNNING, one_host=0)
+    assert track(bench).one_host == 0
+    see(bench, deploy.vm, Phase.RUNNING)
+    assert track(bench).one_host == 0
+    bench.decide()
+    bench.close("1", disposal=MIGRATE)
+    bench.place("1", "h1", attempt=2)
+    bench.decide()
+    [migrate] = bench.calls()
+    tell(bench, migrate, Outcome.OK)
+    assert track(bench, "1/2/0").one_host == -1
+
+
+@pytest.mark.parametrize(
+    ("one_host", "doubted", "deployed", "phase", "so"),
+    [
+        (-1, False, False, Phase.RUNNING, False),
+        (-1, False, True, Phase.RUNNING, True),
+        (-1, False, False, Phase.MOVING, True),
+        (1, False, True, Phase.RUNNING, True),
+        (0, False, True, Phase.MOVING, False),
+        (0, True, False, Phase.RUNNING, True),
+    ],
+)
+def test_it_may_yet_arrive_if_its_newest_record_is_there_or_a_call_is_in_doubt(
+    one_host: int, doubted: bool, deployed: bool, phase: Phase, so: bool
+) -> None:
+    bench = held()
+    found = Track("1/1/0", 7, "h1", phase, deployed=deployed, one_host=one_host)
+    if doubted:
+        bench.core.fleet.doubted[7] = False
+    assert bench.core.fleet._may_arrive(found) is so
+    bench.custody.state.hosts.pop("h1")
+    assert bench.core.fleet._may_arrive(found) is (so and one_host != 1)
+
+
+def test_a_sight_that_shows_nothing_new_leaves_it_as_it_is() -> None:
+    bench, deploy = journaled()
+    tell(bench, deploy, Outcome.OK)
+    see(bench, deploy.vm, Phase.RUNNING)
+    bench.decide()
+    bench.core.ledger.dirty.clear()
+    see(bench, deploy.vm, Phase.RUNNING, why="words")
+    assert not bench.core.ledger.dirty
+    assert track(bench).why == ""
+
+
+def test_a_sight_that_does_not_say_where_a_moving_vm_runs_is_none() -> None:
+    bench, migrate = moving()
+    tell(bench, migrate, Outcome.OK)
+    see(bench, migrate.vm, Phase.RUNNING)
+    assert track(bench, "1/2/0").phase is Phase.MOVING
+    assert bench.decide() == []
+    see(bench, migrate.vm, Phase.RUNNING, one_host=1)
+    assert bench.decide() == [f.VmStarted(unit="1", attempt=2, rank=0)]
+
+
+# ----------------------------------------------------------------------------------------------------------- starts (X1 to X3)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.LATER])
+def test_a_deploy_that_is_refused_of_everybody_is_tried_again_a_little_later(outcome: Outcome) -> None:
+    bench, deploy = journaled()
+    for n in range(3):
+        tell(bench, deploy, outcome)
+        assert bench.calls() == []
+        assert bench.core.wake_at() == pytest.approx(bench.now + RETRY_S * 2**n)
+        bench.now = bench.core.wake_at()
+        assert bench.calls() == [deploy]
+    tell(bench, deploy, Outcome.OK)
+    assert track(bench).phase is Phase.MOVING
+    assert bench.core.watch_list() == []
+    assert bench.calls() == []
+    assert bench.core.watch_list() == [deploy.vm]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.LATER, Outcome.UNSURE])
+def test_a_deploy_of_which_nothing_came_is_no_start_that_is_under_way(outcome: Outcome) -> None:
+    bench, deploy = journaled()
+    assert list(bench.core.desk.site.begun) == ["1/1/0"]
+    tell(bench, deploy, outcome)
+    assert bench.core.desk.site.begun == {}
+
+
+def test_a_migration_that_is_refused_says_nothing_of_starts() -> None:
+    bench, migrate = moving()
+    assert bench.core.desk.site.begun == {}
+    tell(bench, migrate, Outcome.UNSURE)
+    assert not track(bench, "1/2/0").deployed
+    assert not track(bench, "1/2/0").cold
+    bench.poll()
+    bench.now += 0.1
+    assert bench.calls() == [migrate], "of unknown outcome: tried again, while it runs where it was"
+
+
+def test_a_vm_on_hold_that_was_refused_ends_and_its_host_rests_in_opennebulas_words() -> None:
+    bench, deploy = journaled()
+    tell(bench, deploy, Outcome.REFUSED, "no such datastore")
+    assert track(bench).phase is Phase.HELD
+    see(bench, deploy.vm, Phase.HELD)
+    assert track(bench).condemned == "deploy refused: no such datastore"
+    assert bench.core.desk.probation.resting_until("h0") > bench.now
+
+
+def test_what_is_saved_and_refused_is_given_up_after_so_many_in_a_row() -> None:
+    bench = held("h0", "h1", "h2")
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=SUSPEND)
+    bench.settle()
+    bench.place("1", "h1", attempt=2)
+    bench.decide()
+    bench.poll()
+    tries = 0
+    while not track(bench, "1/2/0").condemned:
+        bench.now += 10.0
+        [resume] = bench.calls()
+        assert resume == Deploy("1/2/0", vm, "h1", 1, resumes=True)
+        tries += 1
+        tell(bench, resume, Outcome.REFUSED, "no")
+        see(bench, vm, Phase.SAVED)
+    assert tries == RESUMES_MAX + 1
+
+
+@pytest.mark.parametrize(("phase", "blamed"), [(Phase.FAILED, True), (Phase.OFF, False)])
+def test_a_host_is_blamed_for_a_vm_that_failed_before_it_ran_and_not_for_one_that_is_off(
+    phase: Phase, blamed: bool
+) -> None:
+    bench, deploy = journaled()
+    tell(bench, deploy, Outcome.OK)
+    see(bench, deploy.vm, phase, why="no space")
+    bench.calls()
+    assert (bench.core.desk.probation.resting_until("h0") > 0.0) is blamed
+    assert track(bench).condemned == ("failed: no space" if blamed else "powered off")
+
+
+def test_nor_for_one_that_failed_after_it_ran() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    see(bench, vm, Phase.FAILED)
+    bench.calls()
+    assert bench.core.desk.probation.resting_until("h0") == 0.0
+    assert track(bench).condemned == "failed"
+
+
+def test_how_long_nobody_can_tell_of_a_vm_is_counted_anew_each_time() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    for seconds in (FAST.stuck_s - 0.1, FAST.stuck_s - 0.1):
+        see(bench, vm, Phase.UNKNOWN)
+        bench.calls()
+        bench.now += seconds
+        assert bench.calls() == []
+        see(bench, vm, Phase.RUNNING)
+        assert bench.calls() == []
+    see(bench, vm, Phase.UNKNOWN)
+    bench.calls()
+    assert bench.core.wake_at() <= bench.now + FAST.stuck_s
+    bench.now += FAST.stuck_s
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+@pytest.mark.parametrize("at", ["its own host", "another host"])
+def test_a_vm_that_runs_already_moves_to_a_host_that_was_set_apart_meanwhile_but_none_starts_there(at: str) -> None:
+    bench, deploy = journaled(host="h1") if at == "its own host" else (held(), None)
+    if deploy is None:
+        [vm] = bench.run("1", "h0")
+        bench.close("1", disposal=MIGRATE)
+        bench.place("1", "h1", attempt=2)
+        bench.decide()
+    else:
+        tell(bench, deploy, Outcome.LATER)
+        bench.now += 1.0
+    bench.write("executor", f.HostQuarantined(host="h1", reason="starts failed", until=bench.now + 100.0))
+    made = [*bench.calls(), *bench.calls()]
+    assert made == ([Migrate("1/2/0", vm, "h1", 1)] if deploy is None else [Terminate("1/1/0", deploy.vm, True)])
+
+
+# ---------------------------------------------------------------------------------------------------------------- ends (X4, X7)
+
+
+def test_a_graceful_end_is_asked_for_once() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1")
+    [soft] = bench.calls()
+    tell(bench, soft, Outcome.OK)
+    see(bench, vm, Phase.RUNNING)
+    bench.core.ledger.dirty["1/1/0"] = None
+    assert bench.calls() == []
+    assert bench.core.wake_at() == bench.now + FAST.kill_s
+
+
+@pytest.mark.parametrize("outcome", [Outcome.REFUSED, Outcome.UNSURE, Outcome.DENIED, Outcome.LATER])
+def test_one_that_was_not_taken_is_asked_for_again_later_each_time(outcome: Outcome) -> None:
+    bench = held()
+    bench.run("1", "h0")
+    bench.close("1")
+    for n in range(3):
+        [soft] = bench.calls()
+        tell(bench, soft, outcome)
+        assert bench.calls() == []
+        assert bench.core.wake_at() == pytest.approx(bench.now + RETRY_S * 2**n)
+        bench.now = bench.core.wake_at()
+    [soft] = bench.calls()
+    tell(bench, soft, Outcome.OK)
+    assert track(bench).failures == 0
+    assert track(bench).soft_at == bench.now
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.REFUSED])
+def test_a_hard_one_is_asked_for_again_and_again_and_then_its_host_is_lost(outcome: Outcome) -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1")
+    bench.now += FAST.kill_s
+    began = bench.now
+    while bench.now < began + FAST.stuck_s:
+        for call in bench.calls():
+            assert call == Terminate("1/1/0", vm, True)
+            tell(bench, call, outcome)
+        assert bench.decide() == []
+        bench.now = min(bench.core.wake_at(), began + FAST.stuck_s)
+    assert [fact for fact in bench.decide() if isinstance(fact, f.HostLost)] == [f.HostLost(host="h0", reason="stuck")]
+    assert track(bench).hard_first == began
+
+
+def test_a_hard_one_of_which_nothing_was_heard_does_not_begin_that_time() -> None:
+    bench = held()
+    bench.run("1", "h0")
+    bench.close("1")
+    bench.now += FAST.kill_s
+    [hard] = bench.calls()
+    tell(bench, hard, Outcome.UNSURE)
+    assert (track(bench).hard_first, track(bench).hard_at) == (None, None)
+    bench.now += RETRY_S
+    assert bench.calls() == [hard]
+
+
+def test_one_that_opennebula_does_not_know_is_over() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1")
+    [soft] = bench.calls()
+    bench.gone(vm)
+    tell(bench, soft, Outcome.GONE)
+    assert bench.decide() == [f.VmEnded(unit="1", attempt=1, rank=0, why="terminated")]
+
+
+def test_an_order_to_save_is_given_again_after_a_while() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.write("provisioner", *[f.QuotaChanged(dept="hpc", hosts=9, by=bench.now)])
+    bench.close("1", disposal=SUSPEND)
+    bench.core.ledger.state.doomed["1/1/0"] = 1e9
+    [save] = bench.calls()
+    assert save == Save("1/1/0", vm)
+    tell(bench, save, Outcome.REFUSED)
+    bench.now += RETRY_S
+    assert bench.calls() == [save]
+    tell(bench, save, Outcome.OK)
+    assert track(bench).failures == 0
+    see(bench, vm, Phase.RUNNING)
+    bench.now += HARD_AGAIN_S - 0.01
+    assert bench.calls() == []
+    bench.now += 0.01
+    assert bench.calls() == [save]
+
+
+def test_what_is_saved_on_its_way_has_left_its_host_unless_a_late_call_may_take_it_back() -> None:
+    for doubted in (False, True):
+        bench, migrate = moving()
+        tell(bench, migrate, Outcome.UNSURE if doubted else Outcome.REFUSED)
+        see(bench, migrate.vm, Phase.SAVED)
+        bench.calls()
+        assert list(bench.core.ledger.away) == ([] if doubted else ["1/2/0"])
+        assert bench.core.ledger.is_left("h0") is not doubted
+
+
+def test_a_new_leader_looks_for_itself_whether_it_has_left() -> None:
+    bench, migrate = moving()
+    tell(bench, migrate, Outcome.REFUSED)
+    see(bench, migrate.vm, Phase.SAVED)
+    bench.calls()
+    assert bench.core.ledger.is_left("h0")
+    bench.core.take_over(bench.now)
+    assert not bench.core.ledger.is_left("h0")
+    assert bench.core.ledger.away == {}
+    assert bench.core.watch_list() == [migrate.vm], "at once"
+
+
+def test_what_it_has_left_is_not_where_it_is_stuck() -> None:
+    bench, migrate = moving()
+    tell(bench, migrate, Outcome.REFUSED)
+    see(bench, migrate.vm, Phase.SAVED)
+    bench.calls()
+    assert bench.core.fleet._not_left(track(bench, "1/2/0")) == []
+    bench.core.ledger.away.clear()
+    assert bench.core.fleet._not_left(track(bench, "1/2/0")) == ["h0"]
+
+
+def test_the_end_of_a_stray_makes_no_host_lost() -> None:
+    bench = Bench(1)
+    bench.vms[9], bench.tags[9] = Phase.RUNNING, f"{CLOUD}/5/1/0"
+    bench.audit()
+    until = bench.now + 3 * FAST.stuck_s
+    while bench.now < until:
+        for call in bench.calls():
+            tell(bench, call, Outcome.OK)
+        assert bench.decide() == []
+        bench.now += 0.5
+
+
+def test_only_what_is_told_to_be_saved_is_left_alone_from_then_on() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.gone(vm)
+    bench.audit()
+    [ended] = bench.core.decide(bench.now)
+    assert ended == f.VmEnded(unit="1", attempt=1, rank=0, why="vanished")
+    assert not track(bench).said_saved
