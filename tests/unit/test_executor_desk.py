@@ -221,11 +221,11 @@ def test_a_late_host_is_not_cleared_before_it_was_heard_of_again() -> None:
     bench.decide()
     bench.write("scheduler.hpc", f.HostReleased(host="h0"))
     bench.settle()
-    assert bench.custody.state.hosts["h0"].state == "draining"
+    assert bench.custody.index.by_state["draining"] == {"h0": None}
     bench.samples = {0: Sample(2, 0)}
     bench.see_hosts()
     bench.settle()
-    assert bench.custody.state.hosts["h0"].state == "free"
+    assert bench.custody.index.by_state["free"] == {"h0": None}
 
 
 # ---------------------------------------------------------------------------------------------------- facts: rules 1 to 3, 5
@@ -281,7 +281,7 @@ def test_a_host_that_is_gone_is_lost_if_it_is_somebodys_and_removed_when_no_vm_i
     bench = held()
     if state != "free":
         bench.run("1", "h0")
-    taken = {
+    taken: dict[str, tuple[str, Fact]] = {
         "draining": ("scheduler.hpc", f.HostReleased(host="h0")),
         "lost": ("executor", f.HostLost(host="h0", reason="x")),
     }
