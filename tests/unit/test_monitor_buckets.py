@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from services.monitor.model import buckets
-from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, OTHERS, Bucket, Buckets, Row, Span, key
+from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, OTHERS, Buckets, Row, Span, key
 from services.monitor.model.goodput import FAULT, PREEMPTED, Entry, Goodput, State
 
 TODAY = 20_000
@@ -15,8 +15,8 @@ OLDEST = (TODAY - DAYS + 1) * DAY_MS  # the first that is kept
 ANN = key("hpc", "ann", "", "")
 
 
-def book(**given: dict[int, Bucket]) -> Buckets:
-    return Buckets(today=TODAY, **given)
+def book() -> Buckets:
+    return Buckets(today=TODAY)
 
 
 @pytest.mark.parametrize(

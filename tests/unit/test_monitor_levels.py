@@ -340,7 +340,7 @@ def test_the_release_of_the_configuration_is_there_from_the_beginning() -> None:
 
 
 def observed(**given: Any) -> f.LoadObserved:
-    return f.LoadObserved(**({"dept": "web", "start": 1.0, "end": 2.0, "samples": 1} | given))
+    return f.LoadObserved(dept="web", start=1.0, end=2.0, samples=1, **given)
 
 
 META = Meta(position=1, index=0, writer="scheduler.web", at=9.0)

@@ -141,9 +141,8 @@ class Accounting:
         self.hosts.flow(now)
 
     def _turn(self, now: int) -> None:
-        if now // DAY_MS > self.state.book.today:
-            self.state.book.turn(now)
-            self.state.fresh.turn(now)
+        self.state.book.turn(now)
+        self.state.fresh.turn(now)
 
     def _settle_all(self) -> None:
         for dept in self.state.levels:
@@ -309,7 +308,7 @@ class Accounting:
 
     def _end(self, unit: Unit, how: str | None = None) -> None:
         """The unit is over, if it is.  `how`, if custody does not say it."""
-        if unit.state != "final" or unit.final is None:
+        if unit.final is None:
             return
         self.state.work.pop(unit.id, None)
         self.state.losses.pop(unit.id, None)

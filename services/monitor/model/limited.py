@@ -12,7 +12,7 @@ Rules
 
 from __future__ import annotations
 
-from schemas.bounds import WHOLE, Account, Bound, Much, any_limit, bounds_on
+from schemas.bounds import WHOLE, Account, Bound, Much, bounds_on
 from schemas.config import CloudConfig
 from schemas.custody import Custody
 from schemas.facts import JobSubmitted
@@ -94,8 +94,7 @@ class Limited:
         found = self._bounds.get(key)
         if found is None:
             department = self._config.department(dept) if self._config is not None else None
-            limited = department is not None and any_limit(department)
-            found = tuple(bounds_on(department, user, quality)) if department is not None and limited else ()
+            found = () if department is None else tuple(bounds_on(department, user, quality))
             self._bounds[key] = found
         return found
 
