@@ -21,6 +21,11 @@ import msgspec
 from msgspec import inspect
 
 PLACED_MAX_BYTES: Final = 1 << 20  # a longer payload is not read a second time to say where its NaN stands
+UNREADABLE: Final = (
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)  # all that decoding foreign bytes may raise
 WORDS: Final = "words"  # of a pattern, in `Meta.extra`
 _GOT: Final = {
     "int": "a number",

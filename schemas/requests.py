@@ -23,8 +23,8 @@ from msgspec import UNSET, Meta, UnsetType
 from schemas.config import CloudConfig, OnReclaim, OnTerm
 from schemas.hidden import WHAT, has_hidden
 from schemas.ids import JOB_NAME_MAX
+from schemas.misfits import UNREADABLE, misfit, unreadable
 from schemas.misfits import Malformed as Malformed
-from schemas.misfits import misfit, unreadable
 from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
@@ -395,7 +395,7 @@ def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
         request = decoder.decode(payload or b"{}" if as_json else payload or b"\x80")
     except msgspec.ValidationError as error:
         raise misfit(error, REQUESTS[kind][0]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise unreadable(error, payload, "JSON" if as_json else "MessagePack") from None
     problem = _problem(request)
     if problem is not None:

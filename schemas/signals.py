@@ -22,7 +22,7 @@ from msgspec import Meta
 from schemas.config import WebPolicy
 from schemas.facts import UnitId
 from schemas.hidden import HIDDEN, WHAT
-from schemas.misfits import WORDS, Malformed, misfit, unreadable
+from schemas.misfits import UNREADABLE, WORDS, Malformed, misfit, unreadable
 from schemas.requests import is_json
 
 UTILISATION_MAX: Final = 100  # it may use one core, and uses all of a large host; more is a broken meter
@@ -163,6 +163,6 @@ def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     except msgspec.ValidationError as error:
         told = misfit(error, SIGNALS[name])
         raise Malformed(told.message, told.field and told.field.partition("[")[0]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         form = "JSON" if decoder is _json[name] else "MessagePack"
         raise unreadable(error, payload, form) from None

@@ -25,6 +25,7 @@ from yarl import URL
 from schemas import requests as r
 from schemas import signals, subjects
 from schemas.config import Department, Limits, WebPolicy
+from schemas.hidden import shown
 from schemas.ids import is_instance
 from services.admission import compose
 from services.admission.asked import Asked, asking, current
@@ -324,7 +325,7 @@ class HttpDoor:
         self.caller(request)
         session = self.session
         assert session is not None
-        headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
+        headers = {name: shown(request.headers[name]) for name in _PASSED_ON if name in request.headers}
         if wants_msgpack(request):
             headers["Accept"] = MSGPACK
         headers[FORWARDED] = self._peers.of(request)  # for the monitor's audit

@@ -40,7 +40,7 @@ from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
-from services.runtime.http.answers import as_asked
+from services.runtime.http.answers import as_asked, made_safe
 from services.runtime.http.beside import beside
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
@@ -107,7 +107,7 @@ class Doors(Edge):
 
     async def lead(self) -> None:
         self.retention.opening()
-        app = web.Application(middlewares=[as_asked, errors_as_answers(self._service.log)])
+        app = made_safe(web.Application(middlewares=[as_asked, errors_as_answers(self._service.log)]))
         app.router.add_routes([*self._guests.routes(), *self._http.routes()])
         app.cleanup_ctx.extend(
             [

@@ -20,7 +20,7 @@ import aiohttp
 import msgspec
 
 from schemas.custody_state import vm_key
-from schemas.ids import ELEMENT, JOB, instance_parts, is_instance, job_of
+from schemas.ids import ELEMENT, INSTANCE, JOB, instance_parts, job_of
 from services.admission.compose import Caller, may_see
 from services.admission.core import AdmissionCore
 from services.admission.output import STREAMS, Outputs, StreamId
@@ -69,10 +69,14 @@ async def locate(
     attempt: str | None,
 ) -> Readable:
     """The unit and attempt to read.  `monitor`: URL that a job id is appended to.  Raises `Refused`."""
-    if is_instance(unit):
+    if INSTANCE.match(unit):
         return _instance(core, caller, unit, _attempt(attempt))
     if JOB.match(unit) is None and ELEMENT.match(unit) is None:
-        raise Refused("invalid", f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array", "id")
+        raise Refused(
+            "invalid",
+            f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array; nor an instance: web.7",
+            "id",
+        )
     number = _attempt(attempt)
     job = core.job(unit)
     told: dict[str, Any] = {}

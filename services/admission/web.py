@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from schemas import requests as r
-from schemas.misfits import misfit, unreadable
+from schemas.misfits import UNREADABLE, misfit, unreadable
 from services.admission.payloads import TooLarge
 from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, allowed
@@ -111,7 +111,7 @@ def decoded(request: web.Request, data: bytes, cls: type[T]) -> T:
         return found
     except msgspec.ValidationError as error:
         wrong = misfit(error, cls)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         wrong = unreadable(error, data, form)
     raise HttpError(400, Refused("invalid", wrong.message, wrong.field))
 

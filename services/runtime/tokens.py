@@ -54,8 +54,8 @@ Tokens = Mapping[str, str | Issued]
 
 
 def digest(token: str) -> str:
-    """What is stored of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    """What is stored of a token.  Of what is no text, as a header may have it, too: it is nobody's."""
+    return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()
 
 
 def new() -> str:

@@ -27,6 +27,7 @@ from nats.aio.msg import Msg
 from schemas import subjects
 from schemas.facts import Fact
 from schemas.meta import Meta
+from schemas.misfits import UNREADABLE
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge
 from services.runtime.exits import Stop
@@ -111,8 +112,8 @@ class BatchEdge(Edge):
             return refusal("limit", f"a query has at most {query.bytes_max} bytes")
         try:
             return await query.ask(core, data, self.service.now())
-        except msgspec.DecodeError as error:
-            return refusal("invalid", f"the query could not be read: {error}")
+        except UNREADABLE:
+            return refusal("invalid", "the query is no JSON of its kind")
         except NotOurs as error:
             return refusal("invalid", str(error))
         except Busy:

@@ -6,13 +6,16 @@
    idempotent request was lost before its answer began. A request that is not idempotent and of which a byte may have
    gone out is never repeated. (For idempotent requests aiohttp itself also asks again when a kept connection turns
    out to be closed.) So what is not idempotent gets a connection of its own: a kept one that the instance has just
-   closed would cost the client a 502 that nobody is to blame for.
+   closed would cost the client a 502 that nobody is to blame for. So has HEAD: an instance that answers it with a body, as
+   some programs do, would answer the next request of that connection with it, and be out of service for that.
 3. A body up to `BODY_BUFFERED_MAX` is read first, so that it can be sent again; a longer one is streamed, and is then
    repeated only if connecting failed before any of it was read.
 4. Hop-by-hop headers stay on their hop (RFC 9110, 7.6.1). Connection upgrades are not passed on (501).
 5. A failed connection takes the instance out of service at once.
 6. A client that goes takes its request along: out of the line, and from the instance, whose connection is closed, so that
    nothing is worked on that nobody waits for (`handler_cancellation` of the server).
+7. What is asked for is a path of the instance, whatever else stands in the request's first line: another server's name there
+   leads nowhere else.
 """
 
 from __future__ import annotations
@@ -84,6 +87,8 @@ class Proxy:
         """Serve one request."""
         if "upgrade" in request.headers.get("Connection", "").lower():
             return web.Response(status=501, text="connections cannot be upgraded here\n")
+        if not request.rel_url.raw_path.startswith("/"):
+            return web.Response(status=400, text="a path is wanted\n")
         began = time.monotonic()
         self._stats.came()
         try:
@@ -148,13 +153,13 @@ class Proxy:
             task.cancel()
 
     async def _ask(self, request: web.Request, body: bytes | None, instance: Instance) -> aiohttp.ClientResponse:
-        session = self._kept if request.method in IDEMPOTENT else self._fresh
+        session = self._kept if request.method in IDEMPOTENT and request.method != "HEAD" else self._fresh
         assert session is not None
         stream = _Stream(request) if body is None else None
         try:
             return await session.request(
                 request.method,
-                URL(f"http://{instance.address}{request.raw_path}", encoded=True),
+                URL(f"http://{instance.address}{_target(request)}", encoded=True),
                 headers=_request_headers(request),
                 data=stream.read() if stream is not None else body or None,
                 allow_redirects=False,
@@ -225,6 +230,13 @@ async def _small_body(request: web.Request) -> bytes | None:
     if request.content_length is not None and request.content_length <= BODY_BUFFERED_MAX:
         return await request.content.readexactly(request.content_length)
     return None
+
+
+def _target(request: web.Request) -> str:
+    """Rule 7: path and query as they were sent; of a whole URL (RFC 9112, 3.2.2) what is behind the server's name."""
+    if request.raw_path.startswith("/"):
+        return request.raw_path
+    return request.rel_url.raw_path_qs
 
 
 def _request_headers(request: web.Request) -> CIMultiDict[str]:

@@ -38,7 +38,7 @@ REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 413: "Payload Too La
 class Connection:
     """One client: what it has sent, what it is still to be sent, whether it waits for work."""
 
-    __slots__ = ("busy", "closing", "inbox", "outbox", "sock")
+    __slots__ = ("busy", "closing", "inbox", "is_head", "outbox", "sock")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -46,6 +46,7 @@ class Connection:
         self.outbox = bytearray()
         self.busy = False
         self.closing = False
+        self.is_head = False  # what it waits for has no body
 
 
 class Work:
@@ -191,6 +192,7 @@ class Server:
             self._answer(client, 400, b"not HTTP/1\n")
             return
         client.closing = parts[2] == "HTTP/1.0" or headers.get("connection", "").lower() == "close"
+        client.is_head = parts[0] == "HEAD"
         path, _, query = parts[1].partition("?")
         if path == "/healthz":
             self._answer(client, 200, b"ok\n")
@@ -224,7 +226,7 @@ class Server:
             f"HTTP/1.1 {status} {REASONS[status]}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
             f"Phoenix-Cpu-Seconds: {time.process_time():.6f}\r\n"
             f"Connection: {'close' if client.closing else 'keep-alive'}\r\n\r\n"
-        ).encode() + body
+        ).encode() + (b"" if client.is_head else body)
         self._send(client)
 
     def _send(self, client: Connection) -> None:

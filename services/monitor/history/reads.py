@@ -21,6 +21,7 @@ import msgspec
 
 from schemas.custody_state import ENDED_EARLY
 from schemas.ids import job_of
+from schemas.misfits import UNREADABLE
 from services.monitor.history.schema import SUMS
 from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
 from services.monitor.pictures.times import iso
@@ -131,7 +132,7 @@ def _read_cursor(asked: Filter) -> tuple[int, str, int]:
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         sort, ascending, value, unit, now = msgspec.json.decode(content, type=tuple[str, bool, _Int, str, _Int])
-    except (binascii.Error, msgspec.DecodeError, ValueError):
+    except (*UNREADABLE, binascii.Error, ValueError):
         raise ValueError("the cursor is none that was given out") from None
     if (sort, ascending) != (asked.sort, asked.ascending):
         raise ValueError(f"the cursor is of another order: {sort}, {'ascending' if ascending else 'descending'}")

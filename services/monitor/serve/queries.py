@@ -19,6 +19,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import subjects
+from schemas.misfits import UNREADABLE
 from services.monitor.history.file import History, StandsStill
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
@@ -45,8 +46,8 @@ class Queries:
         try:
             asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
             body = await self._usage(scope, asked) if what == "usage" else self._render(what, scope, asked)
-        except (msgspec.DecodeError, TypeError, ValueError) as error:
-            body = refusal("invalid", f"the query could not be read: {error}")
+        except (*UNREADABLE, TypeError, ValueError, OverflowError):
+            body = refusal("invalid", "the query is no JSON of its kind")
         except StandsStill as told:
             body = refusal("unavailable", str(told))
         await answer(msg, department, body, {"Content-Type": "application/json"})

@@ -36,7 +36,7 @@ from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.parameters import choice_of, is_set, limit_of, number_of
 from services.monitor.serve.usage_asked import usage_asked
-from services.runtime.http.answers import as_asked
+from services.runtime.http.answers import as_asked, made_safe
 
 FOLLOW_S: Final = 25.0  # a follower gets an empty line this often, so that a dead peer is noticed
 POSITION: Final = "Phoenix-Position"
@@ -70,7 +70,8 @@ class Reads:
         self.hosts_known, self.watch = hosts or Hosts(""), watch
 
     def app(self) -> web.Application:
-        app = web.Application(middlewares=[as_asked, faults, *self.watch, self.hosts_known.guard, self._catch_up])
+        seen = [*self.watch, self.hosts_known.guard, self._catch_up]
+        app = made_safe(web.Application(middlewares=[as_asked, faults, *seen]))
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),

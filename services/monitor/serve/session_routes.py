@@ -24,6 +24,7 @@ import msgspec
 from aiohttp import web
 
 from schemas.audit import AuditRecord
+from schemas.misfits import UNREADABLE
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.recorded import record_of
@@ -78,12 +79,12 @@ class SessionRoutes:
             self._tell(request, "session.open", None, fault)
             raise fault
         peer = self.peers.of(request)
-        if not self.sessions.may_try(peer):
-            raise Fault(429, "limit", "too many failed logins from your address: wait some seconds")
         login = await _body(request)
         token = self.sessions.redeem(login.code) if login.code else digest(login.token)
         who = self.access.by_digest(token) if token is not None else None
         if token is None or who is None:
+            if not self.sessions.may_try(peer):
+                raise Fault(429, "limit", "too many failed logins from your address: wait some seconds")
             self.sessions.failed(peer)
             fault = self._wrong(login)
             self._tell(request, "session.open", None, fault)
@@ -143,7 +144,7 @@ async def _body(request: web.Request) -> _Login:
     data = await read_body(request, BODY_MAX)
     try:
         login = _packed.decode(data) if request.content_type == MSGPACK else _written.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         login = _Login()
     if bool(login.token) == bool(login.code):
         raise Fault(400, "invalid", 'the body should be {"token": "…"} or {"code": "…"}')

@@ -80,10 +80,28 @@ class Recorder:
 
     async def _send(self, subject: str, records: list[AuditRecord]) -> None:
         try:
-            await self._publish(subject, msgspec.json.encode(AuditBatch(records=tuple(records))))
+            await self._publish(subject, _encoded(records))
         except (nats.errors.Error, OSError, TimeoutError) as error:
             LOST.inc(len(records))
             self._log.warning("audit not recorded", records=len(records), error=message_of(error))
+
+
+def _encoded(records: list[AuditRecord]) -> bytes:
+    """Paths and headers may hold bytes that are no text: they are told by their numbers."""
+    try:
+        return msgspec.json.encode(AuditBatch(records=tuple(records)))
+    except UnicodeEncodeError:
+        return msgspec.json.encode(AuditBatch(records=tuple(map(_as_text, records))))
+
+
+def _as_text(record: AuditRecord) -> AuditRecord:
+    told = {name: value for name, value in msgspec.structs.asdict(record).items() if isinstance(value, str)}
+    texts = {name: _text(value) for name, value in told.items() if not value.isascii()}
+    return msgspec.structs.replace(record, names=tuple(map(_text, record.names)), **texts)
+
+
+def _text(value: str) -> str:
+    return value.encode(errors="backslashreplace").decode()
 
 
 class Sparingly:

@@ -3,6 +3,7 @@
 Rules
   1. Who sends MessagePack, or accepts nothing but it, gets MessagePack; everybody else JSON.
   2. Every error is made here, whatever found it: a handler, the router, the parser of HTTP.
+  3. Whatever is answered is what its type says (`nosniff`), and nobody on the way keeps it, unless its handler says so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,20 @@ from aiohttp import web
 
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
+
+
+SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+def made_safe(app: web.Application) -> web.Application:
+    """Rule 3, for all answers of `app`."""
+
+    async def complete(_request: web.Request, answer: web.StreamResponse) -> None:
+        for name, value in SAFE.items():
+            answer.headers.setdefault(name, value)
+
+    app.on_response_prepare.append(complete)
+    return app
 
 
 def wants_msgpack(request: web.BaseRequest) -> bool:
@@ -46,8 +61,8 @@ def allowed(error: web.HTTPException) -> dict[str, str]:
 def answer(request: web.BaseRequest, value: Any, status: int = 200) -> web.Response:
     """`value` as the caller reads it."""
     if wants_msgpack(request):
-        return web.Response(body=msgspec.msgpack.encode(value), status=status, content_type=MSGPACK)
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON)
+        return web.Response(body=msgspec.msgpack.encode(value), status=status, content_type=MSGPACK, headers=SAFE)
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON, headers=SAFE)
 
 
 def error_body(code: str, message: str, field: str | None = None) -> bytes:

@@ -37,6 +37,7 @@ _FULL_TEXT: Final = "too many connections: close some, or ask again in a moment"
 _FULL_BODY: Final = error_body("unavailable", _FULL_TEXT)
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
 )
 _WRONG: Final = {
@@ -145,6 +146,8 @@ class Connection(RequestHandler):
         message: str | None = None,  # noqa: ARG002 - aiohttp's: of its parser, with what was sent
     ) -> web.StreamResponse:
         """Rule 4, in the place of aiohttp's, which logs and answers with the exception's text."""
+        if isinstance(exc, ConnectionError):  # the client has gone before its answer: nobody is to be told
+            raise exc
         if status < 500:
             self.guard.malformed(self.peer, exc)
             wrong = f"this is no request of HTTP: {_WRONG.get(type(exc).__name__, _USUALLY)}"
