@@ -140,7 +140,7 @@ class _Document:
         address = subjects.request(_DEPARTMENT, _USER, noun, verb)
         self.channel(name, address, [name], f"Requests {kind}.")
         inbox = subjects.inbox(_DEPARTMENT, _USER)
-        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; others are not answered.")
+        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; nobody but the server publishes there.")
         self.operation(f"receive.{name}", "receive", name, f"A person or program asks for {kind}.", reply)
 
     def signal(self, signal: str) -> None:

@@ -249,7 +249,7 @@ AUDIT: Final = AuditBatch(
             department="hpc",
             role="user",
             names=("h1",),
-            peer="_INBOX_hpc.ann.x",
+            peer="10.1.2.3",
             code="denied",
             message="only operators may drain hosts",
         ),

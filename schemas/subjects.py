@@ -7,7 +7,9 @@
     phoenix.query.<service>.<department>.<what>                 read only
     phoenix.event.<department>.<noun>.<verb>                    public events (stream EVENTS)
     phoenix.audit.<department>.<outcome>                        who asked for what (stream AUDIT, bounded)
-    _INBOX_<department>.<user>.…                                the only subjects that services answer to
+    _INBOX_<department>.<user>.…                                where askers listen, in their department's account
+    _R_.…                                                       what the broker makes of it: services answer to these alone, and
+    _INBOX_asking.<service>.…                                   to these, of what a service asks another
 
 The user is a token of the subject of requests and signals because a NATS message does not name its sender: the server's
 permission on the subject is what makes the identity true (docs/decisions/0002).
@@ -29,6 +31,8 @@ SNAPSHOTS: Final = "PHOENIX_SNAPSHOTS"  # object store
 OBJECTS: Final = "PHOENIX_OBJECTS"  # object store: scripts, inputs, outputs
 SITE: Final = "site"  # the department token of events that concern no department
 OPERATORS: Final = "operators"  # the department of operators
+ANSWERS: Final = "_R_.>"  # reply subjects that the broker makes for requests of other accounts
+ASKING: Final = "asking"  # the department token of inboxes for what one service asks another
 
 
 class RequestSubject(NamedTuple):
@@ -104,7 +108,7 @@ def inbox(department: str, user: str) -> str:
 def is_reply_allowed(reply: str, department: str) -> bool:
     """True if a service may answer to `reply` on a request or query of `department` (PROTOCOL S10).
 
-    Operators act on every department and are answered on their own inboxes.
+    A reply subject of the department's own is heard only of a broker without accounts.
     """
-    own = reply.startswith((f"_INBOX_{department}.", f"_INBOX_{OPERATORS}."))
+    own = reply.startswith(("_R_.", f"_INBOX_{ASKING}.", f"_INBOX_{department}."))
     return own and not any(c in reply for c in " *>\r\n\t")

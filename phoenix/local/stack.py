@@ -39,7 +39,7 @@ from schemas import subjects
 from schemas.config import CloudConfig, Department, User, WebPolicy
 from schemas.releases import connections
 from schemas.signals import may_tell
-from services.runtime.broker import credentials
+from services.runtime.broker import accounts, credentials
 from services.runtime.broker.nats_server import nats_server_config
 from services.runtime.config.file import Config
 
@@ -75,6 +75,7 @@ def write_nats_config(config: Config, layout: Layout) -> None:
 
 
 def broker(config: Config, layout: Layout) -> Spec:
+    accounts.adopt_store(config.nats.store_dir)
     return Spec(
         name=NATS,
         argv=(nats_server(), "-c", str(layout.nats_config)),

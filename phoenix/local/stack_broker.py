@@ -46,9 +46,16 @@ async def make_streams(config: Config) -> list[str]:
 
 
 async def reload(hangup: Callable[[], None], log: Path) -> None:
-    """`hangup` sends SIGHUP to nats-server, which says in its log when it has read its file: only then does it let in who is
-    new, and no longer drop whom it finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for
-    no more: whoever connects next is told."""
+    """`hangup` sends SIGHUP to nats-server.  Twice: the services that a new account imports are connected only when nats-server
+    (2.15.1) reads its file once more."""
+    for _ in range(2):
+        await _reload(hangup, log)
+
+
+async def _reload(hangup: Callable[[], None], log: Path) -> None:
+    """The server says in its log when it has read its file: only then does it let in who is new, and no longer drop whom it
+    finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for no more: whoever connects next is
+    told."""
     end = _size(log)
     hangup()
     deadline = asyncio.get_running_loop().time() + RELOAD_S

@@ -27,7 +27,7 @@ from services.admission.desk import Desk
 from services.admission.gate import Gate
 from services.admission.web import failed
 from services.runtime.broker.answer import answer
-from services.runtime.broker.whence import Whence
+from services.runtime.broker.whence import Found, whence
 from services.runtime.edge import Refused
 from services.runtime.log import Log, frames_of
 
@@ -39,9 +39,8 @@ _CONTENT_TYPE: Final = "Content-Type"
 
 
 class NatsDoor:
-    def __init__(self, nc: Client, core: AdmissionCore, desk: Desk, gate: Gate, whence: Whence, log: Log) -> None:
+    def __init__(self, nc: Client, core: AdmissionCore, desk: Desk, gate: Gate, log: Log) -> None:
         self._nc, self._core, self._desk, self._gate, self._log = nc, core, desk, gate, log
-        self._whence = whence
         self._subscription: Subscription | None = None
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -81,12 +80,12 @@ class NatsDoor:
         if asked is None or f"{asked.noun}.{asked.verb}" in FOREIGN:
             return
         home = self._own_department(asked.user, asked.department)
-        peer = await self._whence.ask(msg.reply, home, asked.user)
+        found = whence(msg)
         if msg.reply and not is_reply_allowed(msg.reply, home):
-            await self._refuse_reply(msg, asked.user, home, peer)
+            await self._refuse_reply(msg, asked.user, home, found)
             return
         as_json = r.is_json(msg.data, (msg.headers or {}).get(_CONTENT_TYPE, ""))
-        with asking(self._asked(asked.user, home, f"{asked.noun}.{asked.verb}", peer)) as told:
+        with asking(self._asked(asked.user, home, f"{asked.noun}.{asked.verb}", found)) as told:
             try:
                 reply = await self._reply(asked.user, asked.department, told.kind, msg.data, as_json)
                 data = r.encode(reply, as_json)
@@ -98,10 +97,10 @@ class NatsDoor:
         if msg.reply:
             await answer(msg, home, data)
 
-    def _asked(self, name: str, home: str, kind: str, peer: str) -> Asked:
+    def _asked(self, name: str, home: str, kind: str, found: Found) -> Asked:
         user = self._core.user(name)
         role = user.role if user is not None else ""
-        return Asked(kind, "nats", user=name, department=home, role=role, peer=peer)
+        return Asked(kind, "nats", user=name, department=home, role=role, peer=found.peer, client=found.client)
 
     async def _reply(self, name: str, department: str, kind: str, data: bytes, as_json: bool) -> r.Message:
         user = self._core.user(name)
@@ -122,7 +121,7 @@ class NatsDoor:
         user = self._core.user(name)
         return user.department if user is not None else fallback
 
-    async def _refuse_reply(self, msg: Msg, user: str, home: str, peer: str) -> None:
+    async def _refuse_reply(self, msg: Msg, user: str, home: str, found: Found) -> None:
         await answer(msg, home, b"")  # counted, logged and dropped there
         refused = Refused("denied", f"the reply subject {msg.reply[:200]!r} is not in the inbox of {home}")
-        self._gate.refused(self._asked(user, home, msg.subject, peer), refused)
+        self._gate.refused(self._asked(user, home, msg.subject, found), refused)

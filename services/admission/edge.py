@@ -35,7 +35,6 @@ from services.admission.shares import Shares
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
-from services.runtime.broker.whence import Whence
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
@@ -72,9 +71,7 @@ class Doors(Edge):
         objects = self.shares = Shares(service.js, OBJECTS, core, service.registry)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         self._logs = Logs(core, self._outputs)
-        whence = Whence(service.nc)
-        await whence.open()
-        self.recorder = Recorder(service.nc.publish, service.log, whence)
+        self.recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self.recorder.run())
         gate = Gate(self.recorder, service.now, service.registry, service.log)
         secrets = Secrets(service.config.secrets.directory, time.monotonic, service.log)
@@ -87,7 +84,7 @@ class Doors(Edge):
         self._guests = Guests(
             service, core, payloads, self._outputs, files, checkpoints, tokens, self._usages, secrets, room
         )
-        self._nats = NatsDoor(service.nc, core, desk, gate, whence, service.log)
+        self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
         self._guard = Guard(service.log, service.config.http, service.http, peers)

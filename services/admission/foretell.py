@@ -30,7 +30,8 @@ from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
-from services.runtime.broker.permissions import ADMISSION_INBOX
+from services.runtime.broker import permissions
+from services.runtime.broker.client import own_inbox
 from services.runtime.edge import Refused
 
 ANSWER_S: Final = 15.0  # of a scheduler whose queue is long, and of whom others ask as well
@@ -109,6 +110,7 @@ class Schedulers:
 
     def __init__(self, nc: Client) -> None:
         self._nc = nc
+        self._inbox = own_inbox(permissions.asking_inbox("admission"))
         self._asked = 0
 
     async def ask(self, dept: str, jobs: list[f.JobSubmitted]) -> JobsForeseen:
@@ -125,7 +127,7 @@ class Schedulers:
     async def _answer(self, subject: str, body: bytes) -> bytes:
         """Empty if there is none in time."""
         self._asked += 1
-        inbox = f"{ADMISSION_INBOX}.{self._asked}"
+        inbox = f"{self._inbox}.{self._asked}"
         try:
             subscription = await self._nc.subscribe(inbox, max_msgs=1)
             try:

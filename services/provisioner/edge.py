@@ -36,7 +36,7 @@ from schemas.sentences.units import iso
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.leases import Late
 from services.runtime.broker.answer import answer
-from services.runtime.broker.whence import Whence
+from services.runtime.broker.whence import Found, whence
 from services.runtime.callers.audit import Recorder
 from services.runtime.config.file import check_cloud
 from services.runtime.service import Edge, Refused, Service
@@ -61,9 +61,7 @@ class ConfigEdge(Edge):
 
     async def start(self, service: Service) -> None:
         self.service = service
-        self._whence = Whence(service.nc)
-        await self._whence.open()
-        self._recorder = Recorder(service.nc.publish, service.log, self._whence)
+        self._recorder = Recorder(service.nc.publish, service.log)
         service.spawn("audit", self._recorder.run())
         await service.nc.subscribe(subjects.request("*", "*", "config", "apply"), cb=self._on_apply)
 
@@ -100,7 +98,7 @@ class ConfigEdge(Edge):
         asked = subjects.parse_request(msg.subject)
         if asked is None or not self.service.is_leader:
             return
-        told = await self._told(asked, msg.reply)
+        told = self._told(asked, whence(msg))
         as_json = r.is_json(msg.data, (msg.headers or {}).get("Content-Type", ""))
         try:
             wanted = self._read(asked, msg.data, as_json)
@@ -119,7 +117,7 @@ class ConfigEdge(Edge):
         body = r.encode(reply, as_json)
         await answer(msg, asked.department, body, {"Content-Type": "application/json"} if as_json else None)
 
-    async def _told(self, asked: subjects.RequestSubject, reply: str) -> AuditRecord:
+    def _told(self, asked: subjects.RequestSubject, found: Found) -> AuditRecord:
         user = (self.service.custody.state.config or self.file).user(asked.user)
         return AuditRecord(
             at=self.service.now(),
@@ -129,7 +127,8 @@ class ConfigEdge(Edge):
             user=asked.user,
             department=subjects.OPERATORS,  # whoever asks: a configuration is their business
             role=user.role if user is not None else "",
-            peer=await self._whence.ask(reply, user.department if user is not None else asked.department, asked.user),
+            peer=found.peer,
+            client=found.client,
         )
 
     async def close(self) -> None:

@@ -80,22 +80,19 @@ PUBLISH_ALLOWED = {
     ],
     "service-admission": [
         "phoenix.journal.admission",
-        "_INBOX_hpc.ann.x.y",
-        "_INBOX_operators.root.x.y",
+        "_R_.x.y",  # what the broker makes of an asker's reply subject
         "phoenix.audit.hpc.refused",
         "phoenix.signal.web.lb.cpu",
         "phoenix.measure.web.instances",
         "$KV.PHOENIX_LEASES.admission",
         "$O.PHOENIX_OBJECTS.C.x",
         "$O.PHOENIX_SNAPSHOTS.C.x",
-        "$SYS.REQ.ACCOUNT.PING.CONNZ",  # from where a request came
     ],
     "service-provisioner": [
         "phoenix.journal.provisioner",
         "phoenix.audit.operators.refused",
-        "_INBOX_operators.root.x.y",
+        "_R_.x.y",
         "$KV.PHOENIX_LEASES.provisioner",
-        "$SYS.REQ.ACCOUNT.PING.CONNZ",
     ],
     "service-executor": [
         "phoenix.journal.executor",
@@ -104,13 +101,14 @@ PUBLISH_ALLOWED = {
     ],
     "service-scheduler.hpc": [
         "phoenix.journal.scheduler.hpc",
-        "_INBOX_hpc.ann.x.y",
+        "_R_.x.y",
+        "_INBOX_asking.monitor.x.1",
         "$KV.PHOENIX_LEASES.scheduler.hpc",
     ],
     "service-scheduler.web": ["phoenix.audit.web.granted", "phoenix.audit.operators.refused"],  # of claims
     "service-monitor": [
         "phoenix.event.hpc.job.submitted",
-        "_INBOX_web.lb.x.y",
+        "_R_.x.y",
         "$JS.API.STREAM.INFO.EVENTS",
         "phoenix.query.scheduler.hpc.why",
         "phoenix.query.scheduler.web.troubles",
@@ -160,6 +158,9 @@ PUBLISH_DENIED = {
         "phoenix.event.hpc.job.submitted",
         "$KV.PHOENIX_LEASES.provisioner",
         "_INBOX_service.provisioner.x.y",
+        "_INBOX_hpc.ann.x.y",
+        "_INBOX_asking.monitor.x.1",
+        "$SYS.REQ.ACCOUNT.PING.CONNZ",
         "$JS.API.STREAM.PURGE.PHOENIX",
         "$JS.API.STREAM.DELETE.PHOENIX",
         "$JS.API.STREAM.UPDATE.PHOENIX",
@@ -199,7 +200,7 @@ SUBSCRIBE_ALLOWED = {
         "phoenix.query.monitor.*.*",
         "phoenix.signal.*.*.sessions",
         "phoenix.measure.*.instances",
-        "_INBOX_operators.monitor.1",
+        "_INBOX_asking.monitor.x.1",
     ],
 }
 
@@ -317,7 +318,8 @@ async def test_a_department_cannot_have_the_server_write_the_journal(
 
 
 async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(server: NatsProcess) -> None:
-    """PROTOCOL S10: a service that answered anywhere would write the journal; its permissions are the second wall."""
+    """PROTOCOL S10: a service hears a reply subject that the server has made, and answers nobody's choice.  What the server
+    delivers for it stays in the asker's account, where nobody listens at that subject; its permissions are the second wall."""
     before = await journal_messages(server)
     provisioner, denials = await server.connect("service-provisioner")
     asked: asyncio.Queue[str] = asyncio.Queue()
@@ -330,9 +332,10 @@ async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(serve
     await settled(provisioner)
     ann, _ = await server.connect("ann")
     await ann.publish("phoenix.request.hpc.ann.config.apply", b"x", reply="phoenix.journal.admission")
-    assert await asyncio.wait_for(asked.get(), 30) == "phoenix.journal.admission"
+    assert (await asyncio.wait_for(asked.get(), 30)).startswith("_R_.")
     await settled(provisioner)
-    assert isinstance(denials.last_error, Denied)
+    assert denials.last_error is None
+    assert not await may_publish(provisioner, denials, "phoenix.journal.admission")
     assert not subjects.is_reply_allowed("phoenix.journal.admission", "hpc")
     assert await journal_messages(server) == before
 

@@ -111,7 +111,7 @@ def test_a_record_is_told_in_one_line() -> None:
     lines = [command.render(msgspec.to_builtins(record)) for record in examples.AUDIT.records]
     assert [line.split("  ", 1)[1] for line in lines] == [
         "ann (hpc user)  job.submit 17  from http 10.1.2.3: granted, position 1203",
-        "ann (hpc user)  host.drain h1  from nats _INBOX_hpc.ann.x: refused (denied): only operators may drain hosts",
+        "ann (hpc user)  host.drain h1  from nats 10.1.2.3: refused (denied): only operators may drain hosts",
     ]
     many = AuditRecord(at=7.0, kind="POST /v1/jobs", outcome="refused", via="http", more=3, left_out=4, code="denied")
     assert command.render(msgspec.to_builtins(many)).split("  ", 1)[1] == (

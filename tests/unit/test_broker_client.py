@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from nats.errors import ProtocolError
 
-from services.runtime.broker.client import VERSIONS, Client, Parser
+from services.runtime.broker.client import VERSIONS, Client, Parser, own_inbox
 from tests.unit.frame_source import sources, tree
 
 WIRE = (
@@ -118,3 +118,15 @@ def test_no_program_of_ours_uses_another_client() -> None:
 def test_this_test_sees_one() -> None:
     assert makes_the_library_s(ast.parse("import nats\nnats.connect('x')"))
     assert makes_the_library_s(ast.parse("from nats.aio.client import Client as C\nC()"))
+
+
+@pytest.mark.parametrize("headers", [b"\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0\r\n"])
+async def test_a_message_with_headers_that_cannot_be_read_is_left_out_and_the_next_one_is_read(headers: bytes) -> None:
+    said = b"HMSG a.b 1 %d %d\r\n%sx\r\nMSG a.b 1 1\r\ny\r\n" % (len(headers), len(headers) + 1, headers)
+    assert await read(said) == [(1, b"a.b", b"", b"y", b"")]
+
+
+async def test_what_a_connection_listens_at_is_another_each_time() -> None:
+    first, second = own_inbox("_INBOX_hpc.ann"), own_inbox("_INBOX_hpc.ann")
+    assert first != second
+    assert len(first) == len("_INBOX_hpc.ann.") + 2 * 16

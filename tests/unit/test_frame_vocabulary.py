@@ -124,10 +124,16 @@ def test_subjects_have_the_tokens_that_permissions_count_on() -> None:
     assert subjects.journal_writer(subjects.journal("scheduler.hpc")) == "scheduler.hpc"
     inbox = f"{subjects.inbox('hpc', 'ann')}.x.y"
     assert subjects.is_reply_allowed(inbox, "hpc")
+    assert subjects.is_reply_allowed("_R_.aBc.dEf", "hpc")
+    assert subjects.is_reply_allowed("_INBOX_asking.monitor.x.1", "hpc")
     for reply, department in [
         (inbox, "hp"),
         ("phoenix.journal.admission", "hpc"),
         ("_INBOX_hpc.>", "hpc"),
+        ("_INBOX_operators.monitor.1", "hpc"),
+        ("_INBOX_service.admission.1", "hpc"),
+        ("_R_.>", "hpc"),
+        ("_R_", "hpc"),
         ("_INBOX_hpc.*", "hpc"),
         ("_INBOX_hpcx.ann.y", "hpc"),
         ("$JS.API.STREAM.PURGE.PHOENIX", "hpc"),

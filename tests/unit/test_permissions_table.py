@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas import subjects
-from services.runtime.broker import credentials, permissions
+from services.runtime.broker import accounts, credentials, permissions
 from services.runtime.broker.nats_server import nats_server_config
 from services.runtime.config.file import loads
 from tests.integration.nats_process import CLOUD
@@ -50,13 +50,26 @@ def test_nobody_in_a_department_touches_the_servers_own_subjects() -> None:
         assert not [s for s in (*TABLE[name].publish, *TABLE[name].subscribe) if s.startswith("$")]
 
 
-def test_answers_go_to_configured_departments_only() -> None:
+def test_only_services_answer_and_nobody_publishes_to_an_inbox_but_schedulers_to_those_of_services_that_ask() -> None:
     for name, allowed in TABLE.items():
-        inboxes = {s for s in allowed.publish if s.startswith("_INBOX")}
-        if name == "service-scheduler.hpc":
-            assert inboxes == {"_INBOX_hpc.>", "_INBOX_operators.>"}
+        inboxes = {s for s in allowed.publish if s.startswith(("_INBOX", "_R_"))}
+        if name.startswith("service-scheduler."):
+            assert inboxes == {"_R_.>", "_INBOX_asking.>"}
         else:
-            assert inboxes <= {"_INBOX_hpc.>", "_INBOX_web.>", "_INBOX_operators.>"}
+            assert inboxes == ({"_R_.>"} if name.startswith("service-") and name != "service-admin" else set())
+
+
+def test_each_credential_is_in_one_account_and_no_department_exports_to_another() -> None:
+    cloud = loads(CLOUD).cloud
+    found = accounts.accounts(cloud)
+    names = [name for account in found for name in account.users]
+    assert sorted(names) == sorted([*TABLE, *permissions.system()])
+    assert [account.name for account in found] == ["control", "department-hpc", "department-web", "operators", "$SYS"]
+    for account in found[1:]:
+        assert {one.to for one in account.exports} | {one.of for one in account.imports} <= {"control"}
+        assert not account.has_jetstream
+    told = {(one.subject, one.to) for one in found[0].exports}
+    assert told == {(one.subject, account.name) for account in found[1:] for one in account.imports}
 
 
 def test_a_process_that_does_not_exist_is_refused() -> None:

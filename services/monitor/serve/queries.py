@@ -3,7 +3,7 @@
 Rules
   1. The department is a token of the subject, and the server lets a department's people publish only their own: it says what
      may be seen.  `operators` sees everything.
-  2. Answers go only to inboxes of that department (PROTOCOL S10).
+  2. Answers go only to who asked (PROTOCOL S10).
   3. Usage is that of HTTP (`usage_asked`); operators may name a `department`.
 """
 
@@ -24,17 +24,19 @@ from services.monitor.history.file import History, StandsStill
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
 from services.monitor.serve.usage_asked import usage_asked
+from services.runtime.broker import permissions
 from services.runtime.broker.answer import answer, refusal
+from services.runtime.broker.client import own_inbox
 from services.runtime.clock import Clock, system_clock
 
 WHY_S: Final = 2.0
 STARTS_S: Final = 4.0  # to look ahead takes a second or two in a full house
-INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
 
 
 class Queries:
     def __init__(self, nc: Client, views: Views, history: History, clock: Clock = system_clock) -> None:
         self.nc, self.views, self.history, self.clock = nc, views, history, clock
+        self._inbox = own_inbox(permissions.asking_inbox("monitor"))
         self._asked = 0
 
     async def start(self) -> None:
@@ -99,7 +101,7 @@ class Queries:
     async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
         """A department's scheduler; None if it does not answer."""
         self._asked += 1
-        inbox = f"{INBOX}.{self._asked}"
+        inbox = f"{self._inbox}.{self._asked}"
         subscription = await self.nc.subscribe(inbox, max_msgs=1)
         try:
             subject = subjects.query("scheduler", department, what)

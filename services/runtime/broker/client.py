@@ -8,6 +8,7 @@ Rules
   1. A line ends at CR LF, its parts at single spaces, as the server writes them.
   2. What cannot be read is dropped and counted, and what comes after it is read.  No subscription hears of it.
   3. A line that the protocol does not have, or one without end, is a broker that cannot be trusted: connect again.
+  4. What a connection listens at for answers nobody can guess (the library's numbers follow from one another).
 
 This file replaces parts of the library that its makers may change: `VERSIONS` are those it was written for, and a test fails
 with any other.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from typing import Any, Final
 
 from nats.aio import client as library
@@ -26,6 +28,7 @@ from nats.protocol import parser
 from services.runtime import families_shell
 
 VERSIONS: Final = ("2.16.0",)
+TOKEN_BYTES: Final = 16
 LINE_MAX: Final = 1 << 20  # the server's longest is INFO, which names all servers of a cluster
 
 MALFORMED: Final = families_shell.NATS_MALFORMED.live(None)
@@ -113,6 +116,17 @@ class Client(library.Client):
     def __init__(self) -> None:
         super().__init__()
         self._ps = Parser(self)
+
+    async def connect(self, servers: str | list[str], **options: Any) -> None:  # type: ignore[override]
+        """As the library's; rule 4."""
+        prefix = options.get("inbox_prefix", library.DEFAULT_INBOX_PREFIX)
+        options["inbox_prefix"] = own_inbox(prefix if isinstance(prefix, str) else prefix.decode())
+        await super().connect(servers, **options)
+
+
+def own_inbox(prefix: str) -> str:
+    """A place below `prefix` that nobody can guess: 128 random bits."""
+    return f"{prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
 
 async def connected(servers: str | list[str], **options: Any) -> Client:

@@ -102,7 +102,7 @@ async def connect(
                 nkeys_seed=str(seed_file) if seed_file else None,
                 inbox_prefix=inbox,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]  # declared int, used as a float
+                reconnect_time_wait=RECONNECT_WAIT_S,
                 ping_interval=PING_INTERVAL_S,
                 max_outstanding_pings=PINGS_MAX,
                 pending_size=PENDING_MAX_BYTES,

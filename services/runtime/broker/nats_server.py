@@ -1,7 +1,7 @@
-"""The NATS server's configuration, generated: one account and the system account, users by public key, permissions, JetStream.
+"""The NATS server's configuration, generated: accounts, users by public key, permissions, JetStream.
 
-What it decides: nothing; it writes down what `permissions` and the configuration say.  It must never contain a secret: users
-are known by their public nkeys, so the file may be read by anybody.
+What it decides: nothing; it writes down what `accounts`, `permissions` and the configuration say.  It must never contain a
+secret: users are known by their public nkeys, so the file may be read by anybody.
 
 After a change of users or departments: `credentials.ensure`, write this text anew, SIGHUP.  The server then drops
 the connections of users who are gone, or whose permissions have changed; clients reconnect by themselves.
@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from services.runtime.broker import credentials, permissions
+from services.runtime.broker import accounts, credentials, permissions
+from services.runtime.broker.accounts import Account, Export, Import
 from services.runtime.config.file import Config
 
 CONFIG_FILE: Final = "nats-server.conf"
@@ -33,8 +34,6 @@ def nats_server_config(
     """
     nats = config.nats
     keys = credentials.public_keys(config) if keys is None else keys
-    users = [_user(name, keys[name], allowed) for name, allowed in permissions.table(config.cloud).items()]
-    system = [_user(name, keys[name], allowed) for name, allowed in permissions.system().items()]
     lines = [
         "# Generated from the Phoenix configuration: changes here are lost.",
         f"server_name: {_quoted(f'{config.cloud.name}-nats')}",
@@ -49,19 +48,39 @@ def nats_server_config(
         f"  max_file_store: {nats.file_max_mb << 20}",
         *(["  sync_interval: always"] if nats.sync_always else []),
         "}",
-        "authorization {",
-        f"  timeout: {AUTH_TIMEOUT_S}",
-        "  users: [",
-        *users,
-        "  ]",
+        f"authorization {{ timeout: {AUTH_TIMEOUT_S} }}",
+        "accounts {",
+        *(line for account in accounts.accounts(config.cloud) for line in _account(account, keys)),
         "}",
-        "accounts { $SYS {",
-        "  users: [",
-        *system,
-        "  ]",
-        "} }",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _account(account: Account, keys: Mapping[str, str]) -> list[str]:
+    return [
+        f"  {_quoted(account.name)} {{",
+        *(["    jetstream: enabled"] if account.has_jetstream else []),
+        "    users: [",
+        *(_user(name, keys[name], allowed) for name, allowed in account.users.items()),
+        "    ]",
+        "    exports: [",
+        *(_export(one) for one in account.exports),
+        "    ]",
+        "    imports: [",
+        *(_import(one) for one in account.imports),
+        "    ]",
+        "  }",
+    ]
+
+
+def _export(one: Export) -> str:
+    ends = f", response_threshold: {_quoted(f'{accounts.ANSWER_S}s')}" if one.kind == "service" else ""
+    return f"      {{ {one.kind}: {_quoted(one.subject)}, accounts: {_list([one.to])}{ends} }}"
+
+
+def _import(one: Import) -> str:
+    shares = ", share: true" if one.shares else ""
+    return f"      {{ {one.kind}: {{ account: {_quoted(one.of)}, subject: {_quoted(one.subject)} }}{shares} }}"
 
 
 def _user(name: str, key: str, allowed: permissions.Permissions) -> str:
@@ -69,11 +88,11 @@ def _user(name: str, key: str, allowed: permissions.Permissions) -> str:
         f"allow: {_list(allowed.publish)}" if allowed.publish else 'deny: [">"]'
     )  # an empty list allows everything
     return (
-        f"    # {name}\n"
-        f"    {{ nkey: {key}, permissions: {{\n"
-        f"      publish: {{ {publish} }}\n"
-        f"      subscribe: {{ allow: {_list(allowed.subscribe)} }}\n"
-        "    } }"
+        f"      # {name}\n"
+        f"      {{ nkey: {key}, permissions: {{\n"
+        f"        publish: {{ {publish} }}\n"
+        f"        subscribe: {{ allow: {_list(allowed.subscribe)} }}\n"
+        "      } }"
     )
 
 

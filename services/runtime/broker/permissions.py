@@ -1,7 +1,8 @@
 """Who may publish and subscribe to what: the NATS permissions of every person, program and service.
 
-What it decides: from the configuration alone, the subjects of each credential.  The server enforces them, and that is what
-makes the user in a request subject true, keeps a writer's journal subject its own, and keeps answers private.
+What it decides: from the configuration alone, the subjects of each credential, within its account (`accounts`).  The server
+enforces them, and that is what makes the user in a request subject true, keeps a writer's journal subject its own, and keeps
+answers private.
 
 Rules
   1. Deny is the default: a user of the server has exactly the subjects listed here.
@@ -9,12 +10,9 @@ Rules
      department's queries; it subscribes only to its own inbox and its department's events.  No $JS, no $KV, no $O.
   3. A service publishes only its own journal subject, its own lease, and the JetStream API of the streams that it uses; the
      operations are spelled out, because ``$JS.API.>`` would let it delete a stream.
-  4. A service answers only into inboxes of configured departments (and operators): a reply subject is chosen by the caller,
-     and a caller that chose a journal subject would have the answer land there (PROTOCOL S10).
-  5. Who writes into the audit what was asked over NATS may ask the server where its connections come from (CONNZ of its own
-     account); nobody else may use a subject of the server's own.
-  6. One key has a place in the server's system account (`system`): it hears who was refused, and may ask how the servers are.
-  7. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
+  4. A service answers only to reply subjects that the server made, and to inboxes of services that may ask it (PROTOCOL S10).
+  5. One key has a place in the server's system account (`system`): it hears who was refused, and may ask how the servers are.
+  6. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
 
 What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key
 of a *service* is worth more than its publish list.  Department keys have no such call.
@@ -28,7 +26,6 @@ import msgspec
 
 from schemas import subjects
 from schemas.config import CloudConfig, User
-from services.runtime.broker import whence
 from services.runtime.config.file import SERVICES, processes
 
 ADMIN: Final = "admin"  # not a process: who makes the streams
@@ -46,9 +43,7 @@ STREAMS: Final = (
     f"OBJ_{subjects.SNAPSHOTS}",
     f"OBJ_{subjects.OBJECTS}",
 )
-# The monitor asks schedulers for their reasons as an operator would, so that they need no second rule for whom to answer.
-MONITOR_INBOX: Final = subjects.inbox(subjects.OPERATORS, "monitor")
-ADMISSION_INBOX: Final = subjects.inbox(subjects.OPERATORS, "admission")  # likewise: when a job would start
+ASKING: Final = f"_INBOX_{subjects.ASKING}.>"
 
 
 class Permissions(msgspec.Struct, frozen=True):
@@ -68,11 +63,19 @@ def service_inbox(process: str) -> str:
     return subjects.inbox(SERVICE, process)
 
 
+def asking_inbox(process: str) -> str:
+    """Inbox prefix for what a service asks of schedulers: another than that to which the broker answers it."""
+    return subjects.inbox(subjects.ASKING, process)
+
+
 def table(cloud: CloudConfig) -> dict[str, Permissions]:
     """Every credential by name: users, then services, then admin."""
-    people = {user.name: of_user(user) for user in cloud.users}
-    services = {service_credential(p): of_service(p, cloud) for p in (*processes(cloud), ADMIN)}
-    return {**people, **services}
+    return {**{user.name: of_user(user) for user in cloud.users}, **services(cloud)}
+
+
+def services(cloud: CloudConfig) -> dict[str, Permissions]:
+    """Credentials of the control plane's account: the services, then admin."""
+    return {service_credential(p): of_service(p, cloud) for p in (*processes(cloud), ADMIN)}
 
 
 def system() -> dict[str, Permissions]:
@@ -124,30 +127,28 @@ def _common(process: str) -> tuple[str, ...]:
 
 def _edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a service needs besides: publish, subscribe."""
-    answers = tuple(f"_INBOX_{d}.>" for d in (*(x.name for x in cloud.departments), subjects.OPERATORS))
     if process == "admission":
         publish = (
-            *answers,
+            subjects.ANSWERS,
             subjects.AUDIT_ALL,
             subjects.signal("*", "*", "*"),
             subjects.measure("*", ">"),
             *_objects(subjects.OBJECTS),
             subjects.query("scheduler", "*", "whatif"),
-            whence.SUBJECT,
         )
-        return publish, ("phoenix.request.>", _queries("admission"), f"{ADMISSION_INBOX}.>")
+        return publish, ("phoenix.request.>", _queries("admission"), f"{asking_inbox(process)}.>")
     if process == "provisioner":  # answers config.apply
-        publish = (*answers, subjects.audit(subjects.OPERATORS, "*"), whence.SUBJECT)
+        publish = (subjects.ANSWERS, subjects.audit(subjects.OPERATORS, "*"))
         return publish, ("phoenix.request.*.*.config.>", _queries("provisioner"))
     if process == "executor":
-        return answers, (_queries("executor"),)
+        return (subjects.ANSWERS,), (_queries("executor"),)
     if process == "monitor":
-        return (*answers, *_monitor_publishes()), (
+        return (subjects.ANSWERS, *_monitor_publishes()), (
             _queries("monitor"),
             subjects.signal("*", "*", "*"),
             subjects.measure("*", ">"),
             subjects.AUDIT_ALL,
-            f"{MONITOR_INBOX}.>",
+            f"{asking_inbox(process)}.>",
         )
     return _scheduler_edges(process, cloud)
 
@@ -170,7 +171,7 @@ def _scheduler_edges(process: str, cloud: CloudConfig) -> tuple[tuple[str, ...],
     service, _, department = process.partition(".")
     if service != "scheduler" or not department:
         raise ValueError(f"{process!r} is no process: {', '.join(SERVICES)} or scheduler.<department>")
-    answers = (f"_INBOX_{department}.>", f"_INBOX_{subjects.OPERATORS}.>")
+    answers = (subjects.ANSWERS, ASKING)
     listens = (subjects.signal(department, "*", "*"), subjects.query("scheduler", department, ">"))
     known = cloud.department(department)
     if known is None or known.kind != "web":

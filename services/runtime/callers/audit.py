@@ -10,8 +10,7 @@ Rules
   2. Never a payload, never a token.  Texts of callers are cut.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).
-  4. Where a NATS request came from is asked of the broker meanwhile (`whence`).
-  5. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
+  4. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.ids import is_department
 from schemas.subjects import SITE, audit
 from services.runtime import families_shell
-from services.runtime.broker.whence import Whence
 from services.runtime.bucket import Buckets
 from services.runtime.log import Log, message_of
 
@@ -41,12 +39,8 @@ LOST: Final = families_shell.AUDIT_LOST.live(None)
 
 
 class Recorder:
-    """`whence`: knows the addresses that stand for the inboxes in records of NATS requests."""
-
-    def __init__(
-        self, publish: Callable[[str, bytes], Awaitable[None]], log: Log, whence: Whence | None = None
-    ) -> None:
-        self._publish, self._log, self._whence = publish, log, whence
+    def __init__(self, publish: Callable[[str, bytes], Awaitable[None]], log: Log) -> None:
+        self._publish, self._log = publish, log
         self._waiting: list[AuditRecord] = []
         self._arrived = asyncio.Event()
 
@@ -66,12 +60,10 @@ class Recorder:
 
     async def flush(self) -> None:
         """Publish what waits."""
-        if self._whence is not None:
-            await self._whence.settled()
         self._arrived.clear()
         records, self._waiting = self._waiting, []
         groups: dict[str, list[AuditRecord]] = {}
-        for record in records if self._whence is None else map(self._whence.told, records):
+        for record in records:
             department = record.department if is_department(record.department) else SITE
             groups.setdefault(audit(department, record.outcome), []).append(record)
         for subject, some in groups.items():
@@ -105,7 +97,7 @@ def _text(value: str) -> str:
 
 
 class Sparingly:
-    """Rule 5."""
+    """Rule 4."""
 
     def __init__(
         self,

@@ -62,6 +62,7 @@ RESERVED: Final[dict[str, str]] = {
     subjects.OPERATORS: "the department of operators, which exists by itself",
     subjects.SITE: "the place of events that concern no department",
     "service": "the place of the services' own inboxes",
+    subjects.ASKING: "the place of what services ask one another",
 }
 NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
 
