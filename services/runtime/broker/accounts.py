@@ -13,7 +13,8 @@ Rules
   3. A service sees no reply subject of a department's.  The broker makes one of its own (`subjects.ANSWERS`) for each request,
      good for one answer within `ANSWER_S`, and delivers what comes there to the asker, inside the asker's account.
   4. The broker tells of a request from where it comes (`shares`, `whence`): a header that no asker can write.
-  5. Nothing is exported by one department to another, and no JetStream to anybody.
+  5. Outside the control plane an account has so many connections, and each of them so many subscriptions (`[nats]`).
+  6. Nothing is exported by one department to another, and no JetStream to anybody.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Account(msgspec.Struct, frozen=True):
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
     has_jetstream: bool = False
+    is_bounded: bool = False  # how many connections, and subscriptions of each
 
 
 def of(department: str) -> str:
@@ -102,6 +104,7 @@ def _outside(department: str, cloud: CloudConfig) -> Account:
             Import("service", query, CONTROL),
             *(Import("stream", subject, CONTROL) for subject in hears),
         ),
+        is_bounded=True,
     )
 
 

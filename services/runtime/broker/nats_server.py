@@ -16,10 +16,11 @@ from typing import Final
 
 from services.runtime.broker import accounts, credentials, permissions
 from services.runtime.broker.accounts import Account, Export, Import
-from services.runtime.config.file import Config
+from services.runtime.config.file import Config, Nats
 
 CONFIG_FILE: Final = "nats-server.conf"
 PID_FILE: Final = "nats-server.pid"
+CONTROL_LINE_MAX: Final = 4096  # bytes; the server's default, below which `objects` and subjects of ours are bounded
 AUTH_TIMEOUT_S: Final = 5  # the server's default of 2 s is short for a loaded machine that starts ten processes at once
 
 
@@ -41,6 +42,8 @@ def nats_server_config(
         f"pid_file: {_quoted(nats.store_dir / PID_FILE)}",
         f"ports_file_dir: {_quoted(nats.store_dir)}",
         f"max_payload: {nats.payload_max_bytes}",
+        f"max_control_line: {CONTROL_LINE_MAX}",
+        f"max_connections: {nats.connections_max}",
         *([f"log_file: {_quoted(log_file)}"] if log_file else []),
         "jetstream {",
         f"  store_dir: {_quoted(nats.store_dir)}",
@@ -50,15 +53,21 @@ def nats_server_config(
         "}",
         f"authorization {{ timeout: {AUTH_TIMEOUT_S} }}",
         "accounts {",
-        *(line for account in accounts.accounts(config.cloud) for line in _account(account, keys)),
+        *(line for account in accounts.accounts(config.cloud) for line in _account(account, keys, nats)),
         "}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _account(account: Account, keys: Mapping[str, str]) -> list[str]:
+def _account(account: Account, keys: Mapping[str, str], nats: Nats) -> list[str]:
+    limits = (
+        f"max_connections: {nats.department_connections_max}, max_subscriptions: {nats.subscriptions_max}"
+        if account.is_bounded
+        else ""
+    )
     return [
         f"  {_quoted(account.name)} {{",
+        *([f"    limits {{ {limits} }}"] if limits else []),
         *(["    jetstream: enabled"] if account.has_jetstream else []),
         "    users: [",
         *(_user(name, keys[name], allowed) for name, allowed in account.users.items()),

@@ -182,6 +182,9 @@ _DEPLOYED: Final[dict[str, dict[str, Range]]] = {
     "nats": {
         "memory_max_mb": Range(1, 1 << 20),
         "file_max_mb": Range(1, 1 << 30),
+        "connections_max": Range(256, 1 << 20),
+        "department_connections_max": Range(8, 1 << 20),
+        "subscriptions_max": Range(16, 1 << 20),
         "payload_max_bytes": Range(1 << 20, 64 << 20),  # an envelope needs most of 1 MiB; the server takes up to 64
     },
     "http": {

@@ -64,7 +64,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 
 class Nats(_Table, frozen=True, kw_only=True):
     """`url`: where clients connect and, for a server of ours, where it listens.  `credentials_dir`: keys and tokens (0700).
-    The limits are those of JetStream in the server's configuration."""
+    The limits are those of JetStream, and of connections, in the server's configuration (docs/limits.md)."""
 
     url: str = "nats://127.0.0.1:7422"
     credentials_dir: Path = Path("credentials")
@@ -72,6 +72,9 @@ class Nats(_Table, frozen=True, kw_only=True):
     memory_max_mb: int = 256
     file_max_mb: int = 16_384
     payload_max_bytes: int = 1 << 20  # envelopes stay below (schemas.envelope.BYTES_MAX)
+    connections_max: int = 16_384
+    department_connections_max: int = 256  # and as many of all operators
+    subscriptions_max: int = 128  # of a connection that is no service's
     sync_always: bool = (
         False  # fsync on each append: survives a power failure on one node, about half the appends a second
     )
