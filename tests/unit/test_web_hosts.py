@@ -10,7 +10,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.scheduler.derived.shape import Shape
 from services.scheduler.web import hosts as web_hosts
-from services.scheduler.web.holdings import Holdings
+from services.scheduler.web.holdings import Holdings, too_small
 from services.scheduler.web.hosts import Picture
 from tests.support.world import World, cloud, web
 
@@ -215,7 +215,7 @@ def test_room_is_what_fits_beside_those_that_are_there(
 def test_a_host_is_too_small_for_less_than_one_instance(cores: int, memory_mb: int, small: bool) -> None:
     site = Site("-")
     host = msgspec.structs.replace(site.world.custody.state.hosts[site.names[0]], cores=cores, memory_mb=memory_mb)
-    assert web_hosts.too_small(host, SHAPE) is small
+    assert too_small(host, SHAPE) is small
 
 
 def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas.config import WebPolicy
+from schemas.config import CloudConfig, User, WebPolicy
 from schemas.facts import AUTHORS_MAX, Answers, LoadObserved
 from schemas.reasons import Code
 from services.scheduler.policies import scale_flaps, scale_steps
@@ -258,7 +258,6 @@ def test_when_load_is_lost_matters_to_who_has_a_claim(load_at: float, claim: int
 def test_of_whom_nobody_needs_to_be_told(
     users: tuple[str, ...], balancers: tuple[str, ...], found: tuple[str, ...]
 ) -> None:
-    from schemas.config import CloudConfig, User
 
     department = web("web", balancers=balancers)
     config = CloudConfig(
@@ -352,12 +351,14 @@ def test_watched_is_a_deployed_release_while_it_rolls_and_a_while_after(
 
 
 def test_answers_are_kept_by_second_for_as_long_as_they_are_watched() -> None:
-    def told(at: float, *words: tuple[int, int, int], span_s: float = 1.0) -> None:
-        nonlocal record
-        said = [Answers(release=release, answered=answered, errors=errors) for release, answered, errors in words]
-        record = web_answers.follow(record, WATCHED, said, span_s, at, 10.0)
-
     record: web_answers.Record = {}
+
+    def told(at: float, *words: tuple[int, int, int], span_s: float = 1.0) -> None:
+        said = [Answers(release=release, answered=answered, errors=errors) for release, answered, errors in words]
+        found = web_answers.follow(record, WATCHED, said, span_s, at, 10.0)
+        record.clear()
+        record.update(found)
+
     told(100.0, (2, 5, 1), (1, 4, 0), (7, 9, 9), (0, 9, 9))
     assert record == {2: [Bucket(99.0, 100.0, 5, 1)], 1: [Bucket(99.0, 100.0, 4, 0)]}
     told(100.5, (2, 0, 0))
