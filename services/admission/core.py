@@ -171,9 +171,9 @@ class AdmissionCore:
         self._state.reported.pop(fact.unit, None)
         self._state.begun_with.pop(fact.unit, None)
         self._keep_logs(fact.unit)
-        self._count_final(fact.unit)
         if isinstance(fact, f.AttemptClosed) and fact.hold:
             self._state.holds[fact.unit] = fact.why
+        self._count_final(fact.unit)
 
     def _held_or_let_go(self, fact: f.JobHeld | f.JobResumed, _meta: Meta) -> None:
         self._state.holds.pop(fact.job, None)
@@ -189,7 +189,6 @@ class AdmissionCore:
 
     def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
         self._state.reserved.pop(fact.job, None)
-        self._state.holds.pop(fact.job, None)
         self._count_final(fact.job)
 
     def _instance_reported(self, fact: f.InstanceReported, meta: Meta) -> None:
@@ -289,6 +288,7 @@ class AdmissionCore:
         if job is None or (unit is not None and unit.state != "final"):
             return
         self._state.checkpoints.pop(name, None)
+        self._state.holds.pop(name, None)
         job.left -= 1
         self._count_submitted(job, -1)
         self._state.unfinished[job.dept] -= 1

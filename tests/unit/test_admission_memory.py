@@ -84,9 +84,21 @@ def test_a_job_that_is_held_already_needs_no_other_fact() -> None:
     assert world.core.decide(0.0) == []
 
 
-def test_one_that_completed_too_late_is_not_held() -> None:
+def test_one_that_is_over_is_not_held() -> None:
     world, job = handed_back()
-    world.put(f.AttemptReported(unit=job, attempt=1, exit=0))
+    world.put(f.AttemptReported(unit=job, attempt=1, exit=0))  # too late to be held
+    cancelled = world.submit()
+    world.place(cancelled, "h1")
+    world.put(f.JobCancelled(job=cancelled, user="ann"))
+    hands_back(world, cancelled)
+    assert world.core.decide(0.0) == []
+    assert msgspec.msgpack.decode(world.core.dump())["holds"] == {}
+
+
+def test_a_hold_of_a_unit_that_is_not_known_is_none() -> None:
+    """Snapshots of older versions may have one."""
+    world = fold()
+    world.core._state.holds["99"] = STUCK
     assert world.core.decide(0.0) == []
 
 
@@ -128,6 +140,19 @@ def test_one_that_got_a_fresh_vm_says_itself_that_it_has_begun() -> None:
     world.place(job, "h2", attempt=2)
     vm(world, job, 2, 9, "h2", "starts")
     assert world.core.decide(0.0) == []
+
+
+def test_who_goes_on_no_more_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)  # custody forgets it at once
+    world = fold()
+    first, second = suspended(world, "h1", "h2")
+    world.place(first, "h1", attempt=2)
+    world.place(second, "h2", attempt=2)
+    assert list(world.core._resuming) == [first, second]
+    world.close(first, f.Disposal.REQUEUE, attempt=2)
+    assert list(world.core._resuming) == [second]
+    world.put(f.DepartmentClosed(dept="hpc"))
+    assert (list(world.core._resuming), world.core.unit(second)) == ([], None)
 
 
 def test_one_that_is_broken_does_not_begin() -> None:
@@ -296,6 +321,14 @@ def test_a_job_that_custody_forgets_at_once_is_counted_as_final(monkeypatch: pyt
     job = world.submit()
     world.put(f.JobCancelled(job=job, user="ann"))
     assert (world.core.unfinished("hpc"), world.core.unit(job)) == (0, None)
+
+
+def test_payloads_are_needed_while_a_unit_is_left() -> None:
+    world = fold()
+    array, over = world.submit(array="1-2"), world.submit()
+    for unit in (f"{array}_1", over):
+        world.put(f.JobCancelled(job=unit, user="ann"))
+    assert list(world.core.open_payloads()) == [(array, "job/x")]
 
 
 def test_what_fits_is_asked_of_the_hosts_known_now() -> None:

@@ -120,7 +120,7 @@ def sized(*hosts: tuple[str, int, int]) -> Capacity:
 
 
 def test_the_largest_host_has_most_cores_then_most_memory_then_the_first_name() -> None:
-    hosts = [("d", 4, 900), ("c", 8, 100), ("b", 8, 200), ("a", 8, 200), ("e", 1, 999)]
+    hosts = [("d", 4, 900), ("0", 8, 100), ("b", 8, 200), ("a", 8, 200), ("e", 1, 999)]
     capacity = sized(*hosts)
     assert capacity.largest == "a with 8 cores and 200 MiB"
     assert (capacity.cores_max, capacity.memory_max_mb) == (8, 999)
