@@ -270,11 +270,9 @@ class Custody(Verdicts):
 
     def _vacate(self, unit: Unit) -> None:
         """A live attempt stops being live: its room is free again."""
-        hosts, occupied = self.state.hosts, self.index.occupied.get(unit.dept, {})
+        hosts, occupied = self.state.hosts, self.index.occupied[unit.dept]
         for name in unit.hosts:
-            host = hosts.get(name)
-            if host is None or unit.id not in host.units:
-                continue
+            host = hosts[name]
             del host.units[unit.id]
             host.cores_used -= unit.cores
             host.memory_used_mb -= unit.memory_mb
@@ -292,9 +290,10 @@ class Custody(Verdicts):
     def _close(self, unit: Unit) -> None:
         """The open attempt, if any, is closed: the unit is pending."""
         if unit.state == "open":
-            self._vacate(unit)
             self.index.open[unit.dept].pop(unit.id, None)
-            if unit.broken is not None:
+            if unit.broken is None:
+                self._vacate(unit)
+            else:
                 self.index.broken[unit.dept].pop(unit.id, None)
             unit.state, unit.broken, unit.hosts, unit.addresses = "pending", None, (), ()
             unit.ended_at = self.state.at
@@ -381,7 +380,7 @@ class Custody(Verdicts):
             vm.unit, {}
         ):  # it begins anew all the same: what is saved is worth nothing
             self._forget_saved(self.index.saved[vm.unit][vm.rank])
-        if saved is None and key is not None:
+        if key is not None:
             before = self._drop_vm(key)
             if before.parked_at is None:
                 vm.known_as = before.known_as
@@ -418,7 +417,7 @@ class Custody(Verdicts):
         elif goes_on and unit.suspended:
             self._unsave(unit)
             self.newly_unsaved.append(unit.id)
-        elif goes_on and unit.state == "open":
+        elif goes_on:
             self._break(unit, Broken.NOT_SAVED)
         self._forget(unit)
 

@@ -277,9 +277,6 @@ class Index:
         self.by_state[host.state].pop(host.name, None)
         if host.state == "held" and host.dept is not None:
             self.held[host.dept].pop(host.name, None)
-            occupied = self.occupied.get(host.dept)
-            if occupied:
-                occupied.pop(host.name, None)
         self.apart.pop(host.name, None)
 
     def set_apart(self, host: Host) -> None:

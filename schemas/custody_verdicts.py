@@ -182,7 +182,7 @@ class Verdicts:
         unit, vms = self.state.units.get(name), (self.state.vms[key] for key in host.vms)
         if unit is None or not unit.suspended:
             return False
-        return any(vm.unit == name and vm.attempt >= unit.life and vm.parked_at is None for vm in vms)
+        return any(vm.unit == name and vm.attempt >= unit.life for vm in vms)
 
     def _void_attempt_began(self, fact: f.AttemptBegan, _writer: str) -> Void | None:
         return None if self.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE

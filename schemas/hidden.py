@@ -36,11 +36,7 @@ def shown(text: str) -> str:
 
 def shown_in_json(text: str) -> str:
     """The same for a JSON text, which stays one with the same meaning: JSON has numbers for characters of its own."""
-    return (
-        text
-        if text.isascii()
-        else _hidden.sub(lambda found: found[0] if found[0] < "\x7f" else _number_in_json(found), text)
-    )
+    return text if text.isascii() else _hidden.sub(_number_in_json, text)
 
 
 def _number_in_json(found: re.Match[str]) -> str:

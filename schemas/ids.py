@@ -49,13 +49,13 @@ def instance_parts(unit: str) -> tuple[str, int]:
 
 def job_of(unit: str) -> str:
     """The job that a unit belongs to: ``17`` for both ``17`` and ``17_3``."""
-    return unit.split("_", 1)[0]
+    return unit.partition("_")[0]
 
 
 def sort_key(unit: str) -> tuple[int, int, str]:
     """A total order of units by submission: job number, then array index; instances by number."""
     if "." in unit:
-        department, number = unit.rsplit(".", 1)
+        department, _, number = unit.partition(".")
         return int(number), 0, department
     head, _, index = unit.partition("_")
     return int(head), int(index) if index else -1, ""

@@ -480,7 +480,7 @@ def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
             return field, f"{field}: a lease of kind {request.kind} has none"
         if not given and request.kind == kinds[0]:
             return field, f"{field} is missing: a lease of kind {request.kind} needs it"
-    if request.kind == "deadline" and request.start_at is not None and request.deadline_at is not None:
+    if request.start_at is not None and request.deadline_at is not None:
         window_s = request.deadline_at - request.start_at
         if window_s < request.duration_s:
             return (

@@ -103,7 +103,7 @@ class Ground:
         cores, memory = self._needs(part)
         by_cores = _spoiled(cores, crowd.cores, part.nodes, part.cores)
         by_memory = _spoiled(memory, crowd.memory, part.nodes, part.memory_mb)
-        return crowd.whole + min(by_cores + by_memory, others - crowd.whole) <= spare
+        return crowd.whole + by_cores + by_memory <= spare
 
 
 class Crowd:

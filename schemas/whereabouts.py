@@ -75,8 +75,8 @@ def _owners(custody: Custody, config: CloudConfig, at: float) -> dict[str, str]:
     for loan in loans(config, at, own, held, count):
         borrowed.setdefault(loan.borrower, []).extend([loan.lender] * loan.hosts)
     found: dict[str, str] = {}
-    for dept in sorted(custody.index.held):
-        mine = [hosts[name] for name in custody.index.held[dept] if counts(hosts[name], at)]
+    for dept, names in custody.index.held.items():
+        mine = [hosts[name] for name in names if counts(hosts[name], at)]
         mine.sort(key=lambda h: (h.since, h.name))  # rule 1; unique last key: the name
         lenders = borrowed.get(dept, [])
         owners = [dept] * (len(mine) - len(lenders)) + lenders

@@ -16,7 +16,7 @@ import msgspec
 from schemas.config import CloudConfig, Department
 from schemas.custody import Custody
 from schemas.lending import agreed, bounds, holds, owned
-from schemas.loans import NOBODY, fit, kept_from_web, limits
+from schemas.loans import fit, kept_from_web, limits
 from schemas.whereabouts import usable
 
 
@@ -38,8 +38,10 @@ class Withheld(msgspec.Struct, frozen=True):
 def withheld(custody: Custody, name: str, at: float) -> tuple[Withheld, ...]:
     """By lender; empty if no contract forbids that `name` has a host more at `at`, or if it has what it wants."""
     config = custody.state.config
-    known = config.department(name) if config is not None and config.lending else None
-    if config is None or known is None:
+    if config is None or not config.lending:
+        return ()
+    known = config.department(name)
+    if known is None:
         return ()
     wanted = _wanted(custody, known, at)
     if _quota(custody, name) >= wanted:
@@ -63,11 +65,7 @@ def withheld(custody: Custody, name: str, at: float) -> tuple[Withheld, ...]:
     _, left, unmet = fit(uses, own, count, most, web)
     if not unmet:
         return ()
-    bound = [
-        (lender, hosts)
-        for lender in sorted(own)
-        if lender not in (NOBODY, name) and (hosts := left.get(lender, 0) + kept.get(lender, 0)) > 0
-    ]
+    bound = [(lender, hosts) for lender in sorted(own) if (hosts := left[lender] + kept.get(lender, 0)) > 0]
     return tuple(
         Withheld(lender, hosts, most(lender, name), _closed(config, lender, name, at))
         for lender, hosts in bound

@@ -316,7 +316,7 @@ class AdmissionCore:
             for name in [name for name in of_instances if instance_parts(name)[0] == dept]:
                 del of_instances[name]
         for name, job in list(self._state.jobs.items()):
-            if job.dept == dept and job.left:
+            if job.dept == dept:
                 for unit in self.units(name):
                     self._state.checkpoints.pop(unit, None)
                     self._state.holds.pop(unit, None)
@@ -353,8 +353,8 @@ class AdmissionCore:
         """Attempts of which each rank runs again, in the VM of the one before."""
         custody = self.custody
         for name in sorted(self._resuming):
-            unit = custody.state.units.get(name)
-            if unit is not None and unit.live and all(self._runs_again(unit, rank) for rank in range(len(unit.hosts))):
+            unit = custody.state.units[name]
+            if unit.live and all(self._runs_again(unit, rank) for rank in range(len(unit.hosts))):
                 yield f.AttemptBegan(unit=name, attempt=unit.attempt)
 
     def _runs_again(self, unit: Unit, rank: int) -> bool:
@@ -364,7 +364,7 @@ class AdmissionCore:
 
     def _resumes(self, name: str) -> bool:
         unit = self.custody.state.units.get(name)
-        return unit is not None and unit.resumes and unit.live and unit.began_at is None
+        return unit is not None and unit.resumes and unit.began_at is None
 
     def wake_at(self) -> float:
         return min((end for _, end in self._waiting_leases()), default=NEVER)
@@ -372,8 +372,8 @@ class AdmissionCore:
     def _waiting_leases(self) -> Iterator[tuple[str, float]]:
         """Local leases that are on no hosts, each with the end of its time."""
         for name in self._state.reserved:
-            job, unit = self._state.jobs[name], self.custody.state.units.get(name)
-            if job.lease is not None and unit is not None and unit.state == "pending":
+            job = self._state.jobs[name]
+            if job.lease is not None and self.custody.state.units[name].state == "pending":
                 yield name, job.lease.start_at + job.walltime_s
 
     def check(self) -> list[str]:
@@ -382,7 +382,7 @@ class AdmissionCore:
         for name, job in self._state.jobs.items():
             left = sum(1 for unit in self.units(name) if (known := units.get(unit)) and known.state != "final")
             counted[job.dept] = counted.get(job.dept, 0) + job.left
-            if job.left and left != job.left:
+            if left != job.left:
                 found.append(f"job {name} has {left} units that are not final, counted as {job.left}")
             if (job.left == 0) != (name in self._state.finished):
                 found.append(
@@ -404,7 +404,7 @@ class AdmissionCore:
         fresh.load(self.dump())
         if fresh._submitted != self._submitted:
             found.append("the jobs of users and qualities of service are counted wrongly")
-        if sorted(filter(self._resumes, self._resuming)) != sorted(fresh._resuming):
+        if sorted(self._resuming) != sorted(fresh._resuming):
             found.append("units that go on with their VMs are not those that are looked at")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")

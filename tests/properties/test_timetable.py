@@ -55,7 +55,7 @@ class Site:
         self.standing: dict[str, tuple[Part, tuple[str, ...]]] = {}
 
     def room(self) -> Room:
-        room = Room()
+        room = Room(())
         for name, (cores, memory_mb) in self.hosts.items():
             there = [part for part, hosts in self.standing.values() if name in hosts]
             if any(part.exclusive for part in there):

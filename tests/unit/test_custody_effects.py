@@ -11,9 +11,11 @@ from schemas.config import CloudConfig, Department
 from schemas.custody import RULES, Custody, Incompatible
 from schemas.custody_state import RELEASES_KEPT, Broken, Host, Quota
 from schemas.envelope import UnknownFact
+from schemas.meta import Void
 from tests.unit.test_custody_rules import (
     CANCEL,
     CLEAR,
+    INSTANCE,
     LOST,
     QUOTA_0,
     RELEASE,
@@ -198,6 +200,12 @@ def test_old_final_units_are_forgotten_and_never_come_back(monkeypatch: pytest.M
     assert list(custody.state.units) == ["3", "4"]
     assert custody.forgotten == ["2"]
     assert play([*steps, job("1")])[1][-1] is not None
+
+
+def test_the_number_of_a_forgotten_instance_is_never_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)
+    custody, verdicts = play([*INSTANCE, STOPPED, placed("web.1"), placed("web.2")])
+    assert (verdicts[-2:], list(custody.state.units)) == ([Void.ATTEMPT_NOT_NEXT, None], ["web.2"])
 
 
 def test_a_final_unit_with_an_open_vm_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,10 @@ class Whole(msgspec.Struct):
     named: dict[str, Part] = {}
     pair: tuple[int, str] = (0, "")
     lists: dict[str, list[int]] | None = None
+    either: list[int] | Part | None = None
+    mixed: str | list[int] = ""
+    maybe: dict[Annotated[str, Meta(max_length=2)], int] | None = None
+    noted: Annotated[list[int], Meta(extra={"of": "no words"})] = []
 
 
 WORDED: list[tuple[Any, str]] = [
@@ -41,6 +45,7 @@ WORDED: list[tuple[Any, str]] = [
     (Annotated[float, Meta(gt=0, le=604_800)], "a number of more than 0 and at most 604800"),
     (Annotated[float, Meta(ge=0, lt=1)], "a number of at least 0 and less than 1"),
     (Annotated[float, Meta(ge=0, le=253_402_300_799.0)], "a number from 0 to 253402300799"),
+    (Annotated[int, Meta(ge=1, title="a title")], "a whole number of at least 1"),
     (str, "text"),
     (Annotated[str, Meta(min_length=1, max_length=3)], "text of 1 to 3 characters"),
     (Annotated[str, Meta(max_length=3)], "text of at most 3 characters"),
@@ -103,6 +108,13 @@ MISFITS: list[tuple[str, str | None, str]] = [
     ('{"named": {"a": {}}}', "named.name", "named.name is missing"),
     ('{"lists": {"a": [1, "b"]}}', "lists", "lists: a whole number is wanted, not text"),
     ('{"pair": [1]}', "pair", "pair: a list is wanted"),
+    ('{"either": {"name": "abcd"}}', "either.name", "either.name: text of 1 to 3 characters is wanted"),
+    ('{"either": [1, "b"]}', "either[1]", "either[1]: a whole number is wanted, not text"),
+    ('{"either": 1}', "either", "either: a list or an object is wanted, not a number"),
+    ('{"by_name": 1}', "by_name", "by_name: an object is wanted, not a number"),
+    ('{"maybe": {"abc": 1}}', "maybe", "maybe: text of at most 2 characters is wanted"),
+    ('{"noted": ["a"]}', "noted[0]", "noted[0]: a whole number is wanted, not text"),
+    ('{"mixed": [1, "b"]}', "mixed[1]", "mixed[1]: a whole number is wanted, not text"),
 ]  # fmt: skip
 
 
