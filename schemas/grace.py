@@ -43,8 +43,7 @@ class Leaver(NamedTuple):
 def leaves_s(config: CloudConfig | None, department: str, own_s: float | None) -> float:
     """How long a host waits at most for a job of `department` with this wish of its own, from the moment when it is given up;
     where the job is to be saved, `schemas.saving` says it."""
-    usual_s = (config.policy if config is not None else Policy()).grace_s
-    usual_s = lending.grace_s(config, department) if config is not None and config.lending else usual_s
+    usual_s = Policy().grace_s if config is None else lending.grace_s(config, department)
     if own_s is None:
         return usual_s
     return own_s + HEARD_S if own_s > usual_s else own_s

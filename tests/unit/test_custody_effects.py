@@ -268,6 +268,11 @@ class TestQuota:
         assert (quota.hosts, quota.lowerings) == (5, [(6, 1.0), (5, 2.0)])
         quota.keep(6)
         assert quota.lowerings == [(5, 2.0)]
+        quota = Quota(hosts=10)
+        quota.change(6, 1.0)
+        quota.change(3, 2.0)
+        quota.change(6, 0.0)
+        assert quota.lowerings == [(6, 1.0)]  # the same number by then is implied
 
     def test_nothing_is_overdue_of_what_is_not_held(self) -> None:
         quota = Quota(hosts=3)

@@ -175,6 +175,7 @@ STORIES = [
     Story("nor uncordoned", [], (A, f.HostUncordoned(host="h1", reason="r", user="o")), Void.HOST_UNKNOWN),
     Story("nor quarantined", [], (E, f.HostQuarantined(host="h1", reason="r", until=1.0)), Void.HOST_UNKNOWN),
     Story("a free host is removed", host(), (E, f.HostRemoved(host="h1")), None),
+    Story("a cordoned one too, and nothing of it stays", [*host(), CORDON], (E, f.HostRemoved(host="h1")), None),
     Story("an unknown host is not removed", [], (E, f.HostRemoved(host="h1")), Void.HOST_UNKNOWN),
     Story("nor released, nor seized", [], RELEASE, Void.HOST_UNKNOWN),
     Story("a held host is not removed", granted(), (E, f.HostRemoved(host="h1")), Void.HOST_NOT_REMOVABLE),

@@ -78,7 +78,7 @@ def test_a_host_is_able_if_it_has_the_cores_and_the_memory() -> None:
 
 def test_the_most_that_leases_have_on_so_many_hosts() -> None:
     uses = [(3, 1), (1, 5), (2, 2), (3, 4)]
-    for given in (uses, uses[::-1], []):
+    for given in (uses, uses[::-1], [(3, 1), (2, 2)], []):
         assert [Most(given).on(hosts) for hosts in range(6)] == [
             sum(min(nodes, hosts) * amount for nodes, amount in given) for hosts in range(6)
         ]

@@ -123,6 +123,13 @@ def test_from_web_is_withheld_also_what_batch_uses_beyond_its_guarantee(
     assert found == tuple(Withheld(*one) for one in expected)
 
 
+def test_a_contract_between_batch_departments_keeps_nothing_from_web() -> None:
+    """Three are a's, two b's, of which each is guaranteed one; b lends web none, and a may: so nothing is withheld."""
+    three = (*(Department(name=name, kind="batch", guarantee=1) for name in "ab"), A_W[1])
+    contracts = (Lending(lender="a", borrower="b", hosts=0), Lending(lender="b", borrower="w", hosts=0))
+    assert withheld(site(*contracts, departments=three, w=(1, 2), a=(3, 3)).custody, "w", AT) == ()
+
+
 def test_a_cloud_of_one_department_has_no_contract_that_binds() -> None:
     alone = CloudConfig(name="c", departments=A_W[:1], lending=(TO_W,))
     custody = Custody()
