@@ -105,6 +105,10 @@ outage: setup
 crash: setup
 	@$(BIN)/python -m tests.support.crash_run --rounds $(ROUNDS) 2>/dev/null
 
+hostile: ROUNDS = 10
+hostile: setup
+	@$(BIN)/python -m tests.hostile.campaign --rounds $(ROUNDS)
+
 crash-history: setup
 	@$(BIN)/python -m tests.support.monitor_crash_run --rounds $(ROUNDS)
 
