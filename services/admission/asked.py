@@ -23,7 +23,7 @@ _ONLY_IF_WRITTEN: Final = ("instance.report",)
 
 @dataclass(slots=True)
 class Asked:
-    """`department`: the asker's own; `position`: where what was written stands."""
+    """`department`: the asker's own; `position`: where what was written stands; `cost`: beyond that of its kind (`costs`)."""
 
     kind: str
     via: Via
@@ -35,6 +35,7 @@ class Asked:
     request: str = ""
     names: tuple[str, ...] = ()
     position: int | None = None
+    cost: float = 0.0
     is_done: bool = field(default=False)
 
     @property

@@ -28,6 +28,7 @@ from services.admission import compose, instances, leases, releases, surge
 from services.admission.asked import current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore, Answered
+from services.admission.costs import NAMED, TASK
 from services.admission.foretell import Foretelling
 from services.admission.metrics import GRANTED
 from services.admission.payloads import Packed, Payloads, digest_of, pack
@@ -227,6 +228,9 @@ class Desk:
     async def _change_jobs(self, caller: Caller, verb: compose.Verb, request: r.JobsNamed) -> r.JobResults:
         plan = compose.change_jobs(self._core, caller, verb, list(dict.fromkeys(request.jobs)))
         wanted = [fact for _, facts in plan for fact in facts]
+        asked = current()
+        if asked is not None:
+            asked.cost += TASK * len(wanted) + NAMED * len(plan)
         for start in range(0, len(wanted), PIECE_MAX):
             piece = wanted[start : start + PIECE_MAX]
             await self._propose(

@@ -5,6 +5,8 @@ Rules
   2. A role `user` reads the output of own jobs, a manager the department's, an operator everything.
   3. What this door does not serve below /v1 with GET is the monitor's: passed on with the caller's token, streamed.
   4. Bodies are bounded before they are held.  Tokens and bodies are never logged.
+  5. When the body is there, and before it is decoded, a request waits for its turn (`runtime.turns`).  A read has its turn
+     until its first byte.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from services.admission import compose
 from services.admission.asked import Asked, asking, current
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
+from services.admission.costs import HTTP, READ, cost_of
 from services.admission.desk import Desk
 from services.admission.gate import Gate
 from services.admission.openapi import document
@@ -45,6 +48,7 @@ from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
 from services.runtime.http.room import Held, Room
+from services.runtime.turns import NOBODY, Turn, Turns
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
@@ -73,6 +77,7 @@ class HttpDoor:
         core: AdmissionCore,
         desk: Desk,
         gate: Gate,
+        turns: Turns,
         outputs: Outputs,
         files: Files,
         identities: Identities,
@@ -83,7 +88,7 @@ class HttpDoor:
         shares: Shares,
     ) -> None:
         self._room, self._shares = room, shares
-        self._core, self._desk, self._gate = core, desk, gate
+        self._core, self._desk, self._gate, self._turns = core, desk, gate, turns
         self._outputs, self._files = outputs, files
         self._identities, self._nc = identities, nc
         self._monitor_url, self._peers = monitor_url.rstrip("/"), peers
@@ -106,7 +111,7 @@ class HttpDoor:
 
     # ------------------------------------------------------------------------------------------------------------ callers
 
-    def caller(self, request: web.Request) -> Caller:
+    async def caller(self, request: web.Request) -> Caller:
         """Raises `HttpError` 401, `Refused` (limit, unavailable)."""
         now = time.monotonic()
         if now - self._tokens_at >= TOKENS_EVERY_S:
@@ -118,11 +123,11 @@ class HttpDoor:
             identity = self._identities.by_token(bearer(request), config)
         if identity is None:
             told = self._asked(request, f"{request.method} {request.path}")
-            self._gate.admit(f"@{told.peer}")
+            async with self._turns.turn(NOBODY, told.peer, READ):
+                pass
             error = unauthorised(self._identities.ended(bearer(request)))
             self._gate.refused(told, error.refused)
             raise error
-        self._gate.admit(identity.user)
         return Caller(identity.user, identity.department, identity.role)
 
     def _handler(self, route: Route) -> Handler:
@@ -131,7 +136,7 @@ class HttpDoor:
             return method
 
         async def served(request: web.Request) -> web.StreamResponse:
-            caller = self.caller(request)
+            caller = await self.caller(request)
             told = self._asked(request, _kind(route, request), caller)
             with asking(told), Held(self._room, caller.department, caller.user):
                 try:
@@ -152,14 +157,27 @@ class HttpDoor:
         names = (request.match_info["department"][:NAME_MAX],) if kind.startswith("signal.") else ()
         return Asked(kind, "http", user=user, department=department, role=role, peer=peer, client=client, names=names)
 
+    @contextlib.asynccontextmanager
+    async def _turn(self, caller: Caller, cost: float, size: int = 0) -> AsyncIterator[Turn]:
+        """Raises `Refused` (limit)."""
+        async with self._turns.turn(caller.department, caller.user, cost + HTTP, size) as turn:
+            try:
+                yield turn
+            finally:
+                told = current()
+                turn.leave(told.cost if told is not None else 0.0)
+
     async def _ask(self, request: web.Request, caller: Caller, department: str, kind: str, data: bytes) -> web.Response:
-        return await self._answer(caller, department, kind, _decoded(kind, data, not is_msgpack(request)))
+        async with self._turn(caller, cost_of(kind), len(data)):
+            return await self._answer(caller, department, kind, _decoded(kind, data, not is_msgpack(request)))
 
     async def _ask_of(
         self, request: web.Request, caller: Caller, department: str, kind: str, **named: str
     ) -> web.Response:
         """What the body says, with what the path has named."""
-        return await self._answer(caller, department, kind, _with(kind, await _object(request), request, **named))
+        data = await read_body(request, EXTRA_MAX_BYTES)
+        async with self._turn(caller, cost_of(kind), len(data)):
+            return await self._answer(caller, department, kind, _with(kind, _object(request, data), request, **named))
 
     async def _answer(self, caller: Caller, department: str, kind: str, asked: r.Message) -> web.Response:
         return reply(await self._desk.handle(caller, department, kind, asked))
@@ -177,11 +195,13 @@ class HttpDoor:
 
     async def change_job(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         """The job of the path, and those that the body names beside it.  Of one job alone a refusal is the whole answer."""
-        given = await _object(request)
-        named = given.get("jobs", [])
-        jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
-        asked = _with(kind, given, request, jobs=jobs)
-        answer = await self._desk.handle(caller, caller.department, kind, asked)
+        data = await read_body(request, EXTRA_MAX_BYTES)
+        async with self._turn(caller, cost_of(kind), len(data)):
+            given = _object(request, data)
+            named = given.get("jobs", [])
+            jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
+            asked = _with(kind, given, request, jobs=jobs)
+            answer = await self._desk.handle(caller, caller.department, kind, asked)
         if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
             raise Refused(error.code, error.message, error.field)
         told = current()
@@ -200,7 +220,8 @@ class HttpDoor:
         return await self._ask_of(request, caller, caller.department, kind, host=request.match_info["host"])
 
     async def instances(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
+        async with self._turn(caller, cost_of(kind)):
+            return await self._answer(caller, request.match_info["department"], kind, r.InstanceList())
 
     async def report_instance(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         info = request.match_info
@@ -219,7 +240,8 @@ class HttpDoor:
             raise Refused("unknown", f"name: there is no signal {name[:64]!r}; {', '.join(signals.SIGNALS)}", "name")
         data = await read_body(request, signals.bytes_max(name))
         kind = MSGPACK if is_msgpack(request) else JSON
-        told = _signal(name, data, kind)
+        async with self._turn(caller, READ, len(data)):
+            told = _signal(name, data, kind)
         _in_time(told, time.time())
         _may_tell(told, caller, known)
         try:
@@ -235,16 +257,17 @@ class HttpDoor:
         assert session is not None
         headers = {"Authorization": request.headers.get("Authorization", "")}
         ask = f"{self._monitor_url}/v1/jobs/"
-        return await locate(
-            self._core,
-            self._outputs,
-            session,
-            ask,
-            headers,
-            caller,
-            request.match_info["id"],
-            request.query.get("attempt"),
-        )
+        async with self._turn(caller, READ):
+            return await locate(
+                self._core,
+                self._outputs,
+                session,
+                ask,
+                headers,
+                caller,
+                request.match_info["id"],
+                request.query.get("attempt"),
+            )
 
     async def output(self, request: web.Request, caller: Caller, _kind: str) -> web.StreamResponse:
         name = request.query.get("stream", "stdout")
@@ -322,7 +345,7 @@ class HttpDoor:
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """A read of the monitor's, streamed.  The monitor checks the token as this door would.  It is told how far this door
         has folded and answers from there on: whoever was told "submitted" sees the job in the next read."""
-        self.caller(request)
+        caller = await self.caller(request)
         session = self.session
         assert session is not None
         headers = {name: shown(request.headers[name]) for name in _PASSED_ON if name in request.headers}
@@ -334,8 +357,11 @@ class HttpDoor:
         if request.rel_url.raw_query_string:
             url += f"?{request.rel_url.raw_query_string}"
         try:
-            async with session.get(URL(url, encoded=True), headers=headers, allow_redirects=False) as answer:
-                return await _relay(request, answer)
+            async with self._turn(caller, READ) as turn:
+                asked = session.get(URL(url, encoded=True), headers=headers, allow_redirects=False)
+                async with asked as answer:
+                    turn.leave()  # how long it is read is no matter of turns
+                    return await _relay(request, answer)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Refused("unavailable", "the monitor does not answer: ask again") from error
 
@@ -374,9 +400,9 @@ def _pattern(path: str) -> str:
     return path.replace("/files/{name}", "/files/{name:.+}")
 
 
-async def _object(request: web.Request) -> dict[str, object]:
+def _object(request: web.Request, data: bytes) -> dict[str, object]:
     """The body's members; none of an empty one.  Raises `HttpError` 400 if it is no object."""
-    return decoded(request, await read_body(request, EXTRA_MAX_BYTES), dict[str, object])
+    return decoded(request, data, dict[str, object])
 
 
 def _with(kind: str, given: dict[str, object], request: web.Request, **named: object) -> r.Message:

@@ -22,7 +22,7 @@ from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Desk
 from services.admission.door_http import HttpDoor, body_room
-from services.admission.door_nats import NatsDoor
+from services.admission.door_nats import SUBJECTS, NatsDoor
 from services.admission.foretell import Foretelling, Schedulers
 from services.admission.gate import Gate
 from services.admission.guests import Guests
@@ -44,6 +44,7 @@ from services.runtime.http.beside import beside
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.service import Service
+from services.runtime.turns import Turns
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1
@@ -84,7 +85,8 @@ class Doors(Edge):
         self._guests = Guests(
             service, core, payloads, self._outputs, files, checkpoints, tokens, self._usages, secrets, room
         )
-        self._nats = NatsDoor(service.nc, core, desk, gate, service.log)
+        self.turns = Turns()
+        self._nats = NatsDoor(service, core, desk, gate, self.turns)
         identities = Identities.load(service.config)
         peers = Peers(service.config.http.proxies)
         self._guard = Guard(service.log, service.config.http, service.http, peers)
@@ -92,6 +94,7 @@ class Doors(Edge):
             core,
             desk,
             gate,
+            self.turns,
             self._outputs,
             files,
             identities,
@@ -118,9 +121,13 @@ class Doors(Edge):
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)
         await self._runner.setup()
-        await self._listen(self._runner)
         assert self._nats is not None
         await self._nats.open()
+        await self._listen(self._runner)
+
+    def listens(self, user: str) -> bool:
+        """Whether requests of that user over NATS are heard."""
+        return self._nats is not None and self._nats.lines.hears(SUBJECTS.format(user))
 
     async def _listen(self, runner: web.AppRunner) -> None:
         host, _, port = self._service.config.http.listen.rpartition(":")
@@ -154,3 +161,5 @@ class Doors(Edge):
             self._outputs.news.tell(fact.unit)
         elif isinstance(fact, f.JobCancelled):
             self._outputs.news.tell(fact.job)
+        elif isinstance(fact, f.ConfigAdopted) and self._nats is not None:
+            self._nats.lines.changed()

@@ -1,9 +1,8 @@
-"""The gate before the desk: how fast a caller may ask, and the record of what was asked.
+"""The record of what was asked at the doors.
 
 Rules
-  1. Each caller has a token bucket, generous for programs and tight enough that one loop cannot starve the others.
-  2. Every change that was granted, and every refusal, goes to the audit (`schemas.audit`): never a payload, never a token.
-  3. Refusals are recorded at a bounded rate for each caller (`Sparingly`).
+  1. Every change that was granted, and every refusal, goes to the audit (`schemas.audit`): never a payload, never a token.
+  2. Refusals are recorded at a bounded rate for each caller (`Sparingly`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -20,13 +18,9 @@ from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome, cut
 from schemas.requests import JobResults, Message
 from services.admission.asked import Asked
 from services.admission.metrics import REFUSED
-from services.runtime.bucket import Buckets
 from services.runtime.callers.audit import Recorder, Sparingly
 from services.runtime.edge import Refused
 from services.runtime.log import Log
-
-RATE_PER_S: Final = 10_000.0  # measured: one admission journals about 8,500 a second on two cores; this is above
-BURST: Final = 20_000.0
 
 
 class Gate:
@@ -41,14 +35,7 @@ class Gate:
         self._refused = REFUSED.live(registry)
         self._recorder, self._log = recorder, log
         self._now = now
-        self._monotonic = monotonic
-        self._requests = Buckets(RATE_PER_S, BURST)
         self._sparingly = Sparingly(recorder.note, monotonic)
-
-    def admit(self, caller: str) -> None:
-        """Raises `Refused` (limit) if the caller asks too fast."""
-        if not self._requests.of(caller, self._monotonic()).take(self._monotonic()):
-            raise Refused("limit", f"too many requests: {RATE_PER_S:g} a second are allowed; wait a moment")
 
     def granted(self, asked: Asked) -> None:
         """Record what was done."""

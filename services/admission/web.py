@@ -65,6 +65,8 @@ def error_reply(refused: Refused, status: int | None = None) -> web.Response:
     answer = reply(failed(refused), status or status_of(refused))
     if answer.status == 401:
         answer.headers["WWW-Authenticate"] = "Bearer"
+    if answer.status == 429:
+        answer.headers["Retry-After"] = "1"
     return answer
 
 

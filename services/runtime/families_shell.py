@@ -11,6 +11,7 @@ from services.runtime.families import Label, Table
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REFUSED: Final = ("deposed", "full")  # why the broker took no envelope
 DROPPED: Final = ("foreign", "unsent")
+TURNS: Final = ("caller", "department", "late", "unanswered")
 HTTP_REFUSED: Final = ("all", "address")  # which limit a connection was over
 HTTP_CLOSED: Final = ("header", "body", "unread")  # what was too slow
 KIND: Final = Label.of("kind", BY_KIND)
@@ -61,6 +62,12 @@ REPLIES_DROPPED: Final = SHELL.counter(
     "phoenix_replies_dropped_total",
     "Answers that were not sent; foreign: the reply subject is outside the asker's inbox, unsent: no connection",
     Label.of("reason", DROPPED),
+)
+TURNS_REFUSED: Final = SHELL.counter(
+    "phoenix_turns_refused_total",
+    "Requests that were not let in; caller, department: too much of it waited for its turn already; late: its turn did not "
+    "come in time; unanswered: of the refused, those over NATS whose caller was not told, since there were so many",
+    Label.of("reason", TURNS),
 )
 HTTP_CONNECTIONS: Final = SHELL.gauge("phoenix_http_connections", "Connections that clients have open to this process")
 HTTP_CONNECTIONS_REFUSED: Final = SHELL.counter(

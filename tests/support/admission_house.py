@@ -146,6 +146,8 @@ class House:
         await self.write("executor", *described, *[f.HostCleared(host=n) for n in names])
         granted = [f.HostGranted(host=n, dept="web" if n == "w1" else "hpc") for n in names]
         await self.write("provisioner", *granted)
+        users = (cloud or self.broker.config.cloud).users
+        await until(lambda: all(self.doors.listens(user.name) for user in users), "it hears all of them")
 
     async def furnish_limits(self, cloud: CloudConfig) -> None:
         """Another configuration is in force."""

@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 from schemas import requests as r
 from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRecord, cut
 from schemas.requests import Done, Error, JobResult, JobResults
-from services.admission import gate
 from services.admission.asked import Asked, asking, current
 from services.admission.gate import Gate
 from services.runtime.bucket import Bucket, Buckets
@@ -64,18 +63,6 @@ def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     assert buckets.of("a", 0.0) is first
     buckets.of("c", 0.0)
     assert buckets.of("a", 0.0) is first  # b was seen longest ago
-
-
-def test_one_caller_cannot_take_anothers_share() -> None:
-    desk = Desk()
-    for _ in range(int(gate.BURST)):
-        desk.gate.admit("ann")
-    with pytest.raises(Refused) as error:
-        desk.gate.admit("ann")
-    assert error.value.code == "limit"
-    desk.gate.admit("bob")
-    desk.now += 1.0
-    desk.gate.admit("ann")
 
 
 async def test_refusals_are_recorded_at_a_bounded_rate_and_the_rest_counted() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from nats.aio import client as library
@@ -95,6 +96,8 @@ class Parser(parser.Parser):
             return
         payload = taken[self.header_needed :] if headers else taken
         await self.nc._process_msg(sid, subject, reply, payload, headers)
+        if self.nc.read_one is not None:
+            await self.nc.read_one()
 
     async def _control(self, line: bytes) -> None:
         verb, _, rest = line.partition(b" ")
@@ -111,7 +114,9 @@ class Parser(parser.Parser):
 
 
 class Client(library.Client):
-    """A connection; what it does is the library's."""
+    """A connection; what it does is the library's.  `read_one`: awaited after each message that was read, before the next."""
+
+    read_one: Callable[[], Awaitable[None]] | None = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -6,13 +6,10 @@ Theory of operation
   service waits behind them, as its own connection carries requests, the journal and the broker's pings.
 
 Rules
-  1. The callback only stores, and gives others their turn after YIELD_EVERY messages: the library calls it for all that has
-     come without a pause, and the service's heartbeats, pings and answers would wait for the last one.  `listen` hands on
-     what is there: the first after a pause at once, then what has come in EVERY_S.
+  1. The callback only stores.  `listen` hands on what is there: the first after a pause at once, then what has come in EVERY_S.
   2. Of each subject the newest KEPT_MAX are kept, oldest first, of KEPT_BYTES together; the others are counted in `folded`.
      There are as many subjects as the broker lets users publish: its signals of each user of the configuration.
   3. A message that has no time of its own is of when it arrived here, not of when somebody looks.
-  4. A connection that is closed for good ends the process, as the service's own does.
 """
 
 from __future__ import annotations
@@ -22,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from services.runtime.broker.connect import Watch, connect, service_key
+from services.runtime.broker.client import Client
+from services.runtime.broker.line import Line, Pace
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 EVERY_S: Final = 0.04  # 25 looks a second: more often would be no news, and less would be late
 KEPT_MAX: Final = 64  # of a subject between two looks: as many as programs may share a user (`meter_gate.SOURCES_MAX`)
 KEPT_BYTES: Final = 4 << 20  # likewise: a second of what is read at most of sessions
-YIELD_EVERY: Final = 64  # a millisecond's work
-CLOSE_S: Final = 2.0
 
 
 class Message(NamedTuple):
@@ -89,40 +84,24 @@ class SignalLine:
     def __init__(self, service: Service, subjects: Iterable[str]) -> None:
         self._service, self._subjects = service, tuple(subjects)
         self._newest, self._arrived = Newest(), asyncio.Event()
-        self._closing = False
-        self._arrived_since = 0  # others had their turn
+        self._line, self._pace = Line(service, "signals"), Pace()
         self.client: Client
 
     async def start(self, heard: Callable[[Heard], None]) -> None:
         """Hear them from now on, until the service ends.  `heard` must not raise."""
         service = self._service
-        inbox, seed_file = service_key(service.config, service.name)
-        self.client = await connect(
-            service.config.nats.url,
-            name=f"{service.name}/{service.instance}/signals",
-            inbox=inbox,
-            log=service.log,
-            seed_file=seed_file,
-            watch=Watch(on_closed=self._closed),
-        )
+        self.client = await self._line.open()
         service.spawn("signals", self._listen(heard))
         for subject in self._subjects:
             await self.client.subscribe(subject, cb=self._arrive)
         await self.client.flush()
-
-    def _closed(self) -> None:
-        if not self._closing:
-            self._service.fail("the connection to NATS for signals was closed for good")
 
     async def _arrive(self, msg: Msg) -> None:
         headers = msg.headers
         kind = headers.get("Content-Type", "") if headers else ""
         self._newest.put(msg.subject, Message(msg.data, kind, self._service.now()))
         self._arrived.set()
-        self._arrived_since += 1
-        if self._arrived_since >= YIELD_EVERY:
-            self._arrived_since = 0
-            await asyncio.sleep(0)
+        await self._pace.one_more()
 
     async def _listen(self, heard: Callable[[Heard], None]) -> None:
         try:
@@ -133,5 +112,4 @@ class SignalLine:
                     heard(one)
                 await asyncio.sleep(EVERY_S)
         finally:
-            self._closing = True
-            await asyncio.wait({asyncio.create_task(self.client.close())}, timeout=CLOSE_S)
+            await self._line.close()

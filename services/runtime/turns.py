@@ -1,0 +1,136 @@
+"""Turns of callers at the doors of a process: a fair queue, and the event loop's side of it.
+
+    put ─▶ waits in the queue ─▶ its turn: `Turn` ─▶ served ─▶ leave ─▶ the next one
+     ╰─▶ refused at once: too much of this caller, or of its department, waits already
+
+Rules
+  1. Whoever is refused is told so before anything of the request is read but who asks and what, and told when to ask again.
+  2. A turn that was handed out is given back, whatever becomes of the request.
+  3. Over NATS refusals are answered at a bounded rate for each caller: what is beyond it is counted only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final, TypeAlias
+
+from services.runtime import families_shell
+from services.runtime.bucket import Buckets
+from services.runtime.fair_queue import Bounds, Caller, FairQueue
+from services.runtime.refusal import Refused
+
+RETRY_S: Final = 1.0  # in which a caller at its pace is let in a hundred times
+NOBODY: Final = "@"  # department of callers without a token; no department's name has an @
+ANSWERED_PER_S: Final = 100.0  # refusals over NATS: 15 µs each
+ANSWERED_BURST: Final = 1_000.0
+BYTES_A_COST: Final = 64 << 10  # a millisecond's decoding
+
+REFUSED: Final = families_shell.TURNS_REFUSED.live(None)
+_Start: TypeAlias = Callable[["Turn | None"], None]  # None: it has waited too long
+
+
+class Turn:
+    """Leave to be served, until `leave`."""
+
+    __slots__ = ("_caller", "_cost", "_left", "_turns")
+
+    def __init__(self, turns: Turns, caller: Caller[_Start], cost: float) -> None:
+        self._turns, self._caller, self._cost, self._left = turns, caller, cost, False
+
+    def leave(self, extra: float = 0.0) -> None:
+        """Rule 2; a second time it is nothing.  `extra`: how much dearer it was than was known before."""
+        if not self._left:
+            self._left = True
+            self._turns.left(self._caller, self._cost, extra)
+
+
+class Turns:
+    def __init__(self, bounds: Bounds | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self.queue: FairQueue[_Start] = FairQueue(bounds)
+        self._now = monotonic
+        self._timer: asyncio.TimerHandle | None = None
+        self._answered = Buckets(ANSWERED_PER_S, ANSWERED_BURST)
+        self._handing_out = False
+
+    def put(self, department: str, caller: str, cost: float, size: int, start: _Start) -> str:
+        """`start` is called when it is this caller's turn, maybe at once.  Else why it is refused, as a sentence."""
+        cost += size / BYTES_A_COST
+        bound = self.queue.put(department, caller, start, cost, size, self._now())
+        if not bound:
+            self._hand_out()
+            return ""
+        REFUSED.labels(bound).inc()
+        whose = f"of {department}" if bound == "department" else "of yours"
+        return f"too many requests {whose} wait here already: ask again in {RETRY_S:g} s, and for fewer at a time"
+
+    def answers(self, caller: str) -> bool:
+        """Rule 3."""
+        now = self._now()
+        if self._answered.of(caller, now).take(now):
+            return True
+        REFUSED.labels("unanswered").inc()
+        return False
+
+    async def wait(self, department: str, caller: str, cost: float, size: int = 0) -> Turn:
+        """For its turn.  Raises `Refused` (limit)."""
+        turn: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+
+        def start(given: Turn | None) -> None:
+            if turn.cancelled():  # its caller has gone
+                if given is not None:
+                    given.leave()
+            elif given is not None:
+                turn.set_result(given)
+            else:
+                turn.set_exception(Refused("limit", f"no turn came for too long: ask again in {RETRY_S:g} s"))
+
+        refused = self.put(department, caller, cost, size, start)
+        if refused:
+            raise Refused("limit", refused)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                turn.result().leave()
+            raise
+
+    @asynccontextmanager
+    async def turn(self, department: str, caller: str, cost: float, size: int = 0) -> AsyncIterator[Turn]:
+        """Raises `Refused` (limit)."""
+        turn = await self.wait(department, caller, cost, size)
+        try:
+            yield turn
+        finally:
+            turn.leave()
+
+    def left(self, caller: Caller[_Start], cost: float, extra: float) -> None:
+        self.queue.done(caller, cost)
+        if extra:
+            self.queue.charge(caller, extra, self._now())
+        self._hand_out()
+
+    def _hand_out(self) -> None:
+        """To all whose turn it is; not within itself, when a start ends at once."""
+        if self._handing_out or not self.queue.waiting:
+            return
+        self._handing_out = True
+        try:
+            while (taken := self.queue.take(self._now())) is not None:
+                if taken.is_late:
+                    REFUSED.labels("late").inc()
+                taken.item(None if taken.is_late else Turn(self, taken.caller, taken.cost))
+        finally:
+            self._handing_out = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.queue.wake_at != float("inf"):
+            wait_s = max(0.0, self.queue.wake_at - self._now())
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._woken)
+
+    def _woken(self) -> None:
+        self._timer = None
+        self._hand_out()

@@ -1,0 +1,208 @@
+"""The fair queue of the doors: shares, bounds, and that nobody starves, whatever is asked in which order."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.runtime.fair_queue import QUANTUM, QUIET_S, Bounds, FairQueue, Taken
+
+DEPARTMENTS, CALLERS = ("bio", "hpc", "web"), ("ann", "bob", "eve")
+SMALL = Bounds(
+    waiting_max=5,
+    waiting_bytes_max=100,
+    department_waiting_max=8,
+    department_bytes_max=150,
+    depth_alone=20.0,
+    depth_beside=3.0,
+    rate_beside=10.0,
+    burst=20.0,
+    wait_max_s=30.0,
+)
+FREE = Bounds(depth_beside=1e9, rate_beside=1e9, burst=1e9)
+asks = st.tuples(
+    st.just("ask"),
+    st.sampled_from(DEPARTMENTS),
+    st.sampled_from(CALLERS),
+    st.sampled_from((0.5, 1.0, 4.0, 50.0)),
+    st.integers(0, 120),
+)
+steps = st.lists(
+    st.one_of(asks, st.tuples(st.just("done")), st.tuples(st.just("pass"), st.floats(0.0, 10.0))), max_size=80
+)
+
+
+class House:
+    """A server with a fair queue, and what was asked of it."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.queue: FairQueue[int] = FairQueue(bounds)
+        self.now, self.asked = 0.0, 0
+        self.let_in: list[int] = []
+        self.under_way: deque[Taken[int]] = deque()
+        self.served: list[Taken[int]] = []
+
+    def ask(self, department: str, caller: str, cost: float, size: int) -> str:
+        self.asked += 1
+        bound = self.queue.put(department, caller, self.asked, cost, size, self.now)
+        if not bound:
+            self.let_in.append(self.asked)
+        return bound
+
+    def serve(self) -> None:
+        while (taken := self.queue.take(self.now)) is not None:
+            self.served.append(taken)
+            if not taken.is_late:
+                self.under_way.append(taken)
+        assert self.queue.check() == []
+
+    def done(self) -> None:
+        if self.under_way:
+            taken = self.under_way.popleft()
+            self.queue.done(taken.caller, taken.cost)
+
+    def run(self, wanted: list[tuple[object, ...]]) -> None:
+        for step in wanted:
+            if step[0] == "ask":
+                self.ask(*step[1:])  # type: ignore[arg-type]
+            elif step[0] == "done":
+                self.done()
+            else:
+                self.now += step[1]  # type: ignore[operator]
+            self.serve()
+
+
+@given(steps)
+def test_whatever_is_let_in_is_served_once_and_in_each_callers_order(wanted: list[tuple[object, ...]]) -> None:
+    house = House(SMALL)
+    house.run(wanted)
+    for _ in range(10_000):
+        if not house.queue.waiting and not house.under_way:
+            break
+        house.done()
+        house.now = max(house.now, min(house.queue.wake_at, house.now + QUIET_S))
+        house.serve()
+    assert sorted(taken.item for taken in house.served) == house.let_in
+    of: dict[object, list[int]] = {}
+    for taken in house.served:
+        of.setdefault(taken.caller, []).append(taken.item)
+    assert all(items == sorted(items) for items in of.values())
+
+
+@given(steps)
+def test_nothing_waits_beyond_its_bounds(wanted: list[tuple[object, ...]]) -> None:
+    house = House(SMALL)
+    for step in wanted:
+        house.run([step])
+        for (_, _), flow in house.queue._callers.items():
+            assert len(flow.waiting) <= SMALL.waiting_max
+            assert flow.bytes <= max(SMALL.waiting_bytes_max, 120)  # one request alone may be larger
+            of = flow.department
+            assert of.waiting <= SMALL.department_waiting_max
+            assert of.bytes <= max(SMALL.department_bytes_max, 120)
+
+
+@given(steps)
+def test_whoever_could_be_served_does_not_wait(wanted: list[tuple[object, ...]]) -> None:
+    """Work conservation within depth and pace: after `take` says no, nobody who waits is within both."""
+    house = House(SMALL)
+    for step in wanted:
+        house.run([step])
+        beside = house.queue.is_beside(house.now)
+        assert not any(
+            house.queue._may(flow, house.now, beside) for flow in house.queue._callers.values() if flow.waiting
+        )
+
+
+@given(st.dictionaries(st.sampled_from(DEPARTMENTS), st.integers(1, 3), min_size=2), st.sampled_from((0.5, 1.0, 2.0)))
+def test_departments_share_alike_whatever_they_ask_and_however_many_ask(asking: dict[str, int], cheap: float) -> None:
+    """The bound of deficit round robin: between two that always wait, a quantum and the dearest request."""
+    house, costs = House(FREE), {}
+    for department, callers in asking.items():
+        costs[department] = cheap if department == "hpc" else 2.0
+        for caller in CALLERS[:callers]:
+            for _ in range(300):
+                assert house.ask(department, caller, costs[department], 1) == ""
+    served: Counter[str] = Counter()
+    for _ in range(100):
+        taken = house.queue.take(0.0)
+        assert taken is not None
+        served[taken.caller.department.name] += 1
+        had = {department: served[department] * costs[department] for department in asking}
+        assert max(had.values()) - min(had.values()) <= 2 * QUANTUM + 2.0
+
+
+@given(st.integers(1, 3), st.floats(0.5, 50.0))
+def test_beside_others_a_caller_has_its_burst_and_then_its_pace(callers: int, cost: float) -> None:
+    house = House(SMALL)
+    house.ask("bio", "victim", 1.0, 1)
+    had = 0.0
+    while house.now < 40.0:
+        for caller in CALLERS[:callers]:
+            house.ask("hpc", caller, cost, 1)
+        house.ask("bio", "victim", 1.0, 1)
+        house.served.clear()
+        house.serve()
+        had += sum(taken.cost for taken in house.served if taken.caller.name == "ann")
+        while house.under_way:
+            house.done()
+        house.now += 0.25
+    assert had <= SMALL.burst + SMALL.rate_beside * house.now + cost
+
+
+def test_a_lone_department_has_all_that_is_served_at_once() -> None:
+    house = House(Bounds())
+    for _ in range(1000):
+        assert house.ask("hpc", "eve", 1.0, 300) == ""
+    house.serve()
+    assert len(house.under_way) == Bounds().depth_alone
+    while house.queue.waiting:
+        house.done()
+        house.serve()
+    assert house.now == 0.0
+
+
+def test_who_comes_beside_a_flood_is_next() -> None:
+    house = House(Bounds())
+    for _ in range(3000):
+        house.ask("hpc", "eve", 1.0, 300)
+    house.serve()
+    house.ask("bio", "bob", 1.0, 300)
+    house.serve()
+    assert house.served[-1].caller.name == "bob"
+
+
+def test_a_flood_of_one_refuses_no_other_one() -> None:
+    house = House(SMALL)
+    bounds = [house.ask("hpc", "eve", 50.0, 10) for _ in range(9)]
+    assert bounds == [""] * 5 + ["caller"] * 4
+    assert house.ask("hpc", "ann", 1.0, 10) == ""
+    assert house.ask("bio", "bob", 1.0, 10) == ""
+
+
+def test_what_has_waited_too_long_is_not_served() -> None:
+    house = House(SMALL)
+    for _ in range(3):
+        house.ask("hpc", "eve", 50.0, 1)
+    house.serve()
+    house.now = SMALL.wait_max_s + 1.0
+    house.serve()
+    assert [taken.is_late for taken in house.served] == [False, True, True]
+
+
+def test_what_turned_out_dear_is_paid_for_before_the_next_turn() -> None:
+    house = House(SMALL)
+    house.ask("bio", "bob", 1.0, 1)
+    house.ask("hpc", "eve", 1.0, 1)
+    house.serve()
+    eve = house.served[-1].caller
+    while house.under_way:
+        house.done()
+    house.queue.charge(eve, 100.0, house.now)
+    house.ask("hpc", "eve", 1.0, 1)
+    house.serve()
+    assert house.queue.waiting == 1
+    assert house.queue.wake_at == pytest.approx((1.0 + 100.0 - SMALL.burst) / SMALL.rate_beside)
