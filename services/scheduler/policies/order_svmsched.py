@@ -200,10 +200,11 @@ class Pass:
         if self.later:
             return
         fronts = [front for front in self.fronts.values() if front is not None]
-        head, shape = min(fronts, key=lambda front: front[0].entered, default=(None, None))
-        if head is None or shape is None:
+        front = min(fronts, key=lambda front: front[0].entered, default=None)
+        if front is None:
             self.gap = None
-        elif self.gap is None or self.gap.head != head or self.gap.spare < 0:
+        elif self.gap is None or self.gap.head != front[0] or self.gap.spare < 0:
+            head, shape = front
             self.later = not self.ground.cleared.fits(shape)
             self.gap = self._reserve(head, shape)
         else:
@@ -225,10 +226,10 @@ class Pass:
         shape, unit, gap = stream.lane.key.shape, stream.place.unit, self.gap
         if shape in self.full:
             return None
-        free_choice = gap is None or unit == gap.head.unit or stream.brief or self._harmless(unit, shape, gap)
+        kept = None if gap is None or self._harmless(unit, shape, gap) else gap  # its own room the head has in any case
 
         def pick(room: Room) -> tuple[str, ...] | None:
-            return room.pick(shape) if free_choice or gap is None else gap.hosts_for(room, shape)
+            return room.pick(shape) if kept is None else kept.hosts_for(room, shape)
 
         found = self.ground.find(shape, pick)
         if found is None and not self.ground.cleared.fits(shape):
@@ -284,7 +285,7 @@ class Pass:
         """The stream is in the head's way: it waits for the head's turn, or only those go on that will be away by then."""
         if not self.later:
             self.aside.append((service, stream))
-        elif not stream.brief and self.gap is not None:
+        elif self.gap is not None:
             lane, gap = stream.lane, self.gap
             lengths = self.queue.by_length(lane)
             for length_s in lengths.lengths[: bisect_right(lengths.lengths, gap.at - self.now)]:

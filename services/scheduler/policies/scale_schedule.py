@@ -53,8 +53,7 @@ class Timetable:
         for span in self.spans:
             begin = self._begin(span, now)
             end = begin + (span.end - span.begin) * 60
-            edges.append(end if now < end else begin + _WEEK_S)
-            edges.append(begin + _WEEK_S)
+            edges.append(end if now < end else begin + _WEEK_S)  # a span is shorter than a week
         return min(edges)
 
     def _begin(self, span: Span, now: float) -> float:
