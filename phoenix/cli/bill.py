@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         emit.table(COLUMNS, (_row(line, asked) for line in bill.lines))
     else:
-        print(render(bill, asked, args.by))
+        emit.text(render(bill, asked, args.by))
     return 0
 
 

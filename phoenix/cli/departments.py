@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit.json(answer)
     else:
-        print(render(answer["departments"]))
+        emit.text(render(answer["departments"]))
         ailing.tell(where)
     return 0
 

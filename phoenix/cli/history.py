@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         _write_csv(found)
     else:
-        print(render(found, more=cursor is not None))
+        emit.text(render(found, more=cursor is not None))
     return 0
 
 

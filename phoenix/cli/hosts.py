@@ -149,7 +149,7 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
     if args.json:
         emit.json({**answer, "hosts": hosts})
     else:
-        print(render(hosts))
+        emit.text(render(hosts))
     return 0
 
 

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         emit.json(answer)
     else:
-        print(render(answer["instances"], args.department))
+        emit.text(render(answer["instances"], args.department))
     return 0
 
 

@@ -32,7 +32,7 @@ def run(verb: str, args: argparse.Namespace) -> int:
                 print(f"{result['job']}: {DONE[verb]}")
             continue
         message = error.get("message", "refused") if isinstance(error, dict) else str(error)
-        print(f"phoenix: job {result['job']}: {message}", file=sys.stderr)
+        print(shown(f"phoenix: job {result['job']}: {message}"), file=sys.stderr)
         code = max(code, _CODES.get(error.get("code", ""), FAILED) if isinstance(error, dict) else FAILED)
     return code
 

@@ -221,7 +221,7 @@ def _list(args: argparse.Namespace, words: list[str]) -> int:
     if args.json:
         emit.json(answer)
     else:
-        print(render(answer["leases"]))
+        emit.text(render(answer["leases"]))
     return 0
 
 

@@ -124,7 +124,7 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("reason", sentences.sentence(job["reason"])))
     if job.get("start"):
         found.append(("starts", told_foreseen.starts(job["start"], time.time(), sentences.sentence)))
-    return found
+    return [(label, hidden.shown(value)) for label, value in found]  # one line each, whatever a guest has noted
 
 
 def _used(job: dict[str, Any]) -> list[tuple[str, str]]:

@@ -44,8 +44,8 @@ def render(answer: dict[str, Any]) -> str:
     if answer.get("more"):
         lines.append("  … what came before is not shown (--last shows more, as far as it is kept)")
     for step in answer["steps"]:
-        lines.append(f"  {step['at']}  {step['sentence']}")
-        lines += [f"      because {cause['sentence']}  ({_ago(step, cause)})" for cause in step["because"]]
+        lines.append(f"  {step['at']}  {shown(step['sentence'])}")
+        lines += [f"      because {shown(cause['sentence'])}  ({_ago(step, cause)})" for cause in step["because"]]
     if not answer["steps"]:
         lines.append("  nothing is known of it in that time")
     return "\n".join(lines)

@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.csv:
         _write_csv(answer)
     else:
-        print(render(answer))
+        emit.text(render(answer))
     return 0
 
 

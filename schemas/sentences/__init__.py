@@ -243,9 +243,9 @@ def sentence(reason: object) -> str:
     code, params = code_of(reason)
     by = params.get("load_by")
     if not by:
-        return _sentence(code, params)
+        return shown(_sentence(code, params))
     told = _sentence(code, {name: value for name, value in params.items() if name != "load_by"})
-    return f"{told} (by the word of {_plain(by)})"
+    return shown(f"{told} (by the word of {_plain(by)})")
 
 
 def _sentence(code: str, params: Params) -> str:

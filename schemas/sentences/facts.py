@@ -29,7 +29,11 @@ _PLAIN: Final = ("kind", "custody", "dept", "reason", "why", "v")
 
 
 def told(kind: str, fact: Mapping[str, Any], department: str = "") -> str:
-    """The sentence of a fact of this kind."""
+    """The sentence of a fact of this kind: one line, whatever others have written into the fact."""
+    return shown(_told(kind, fact, department))
+
+
+def _told(kind: str, fact: Mapping[str, Any], department: str) -> str:
     fields = Params(fact)
     if department not in ("", SITE) and not fields.get("dept"):
         fields["dept"] = department

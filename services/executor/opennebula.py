@@ -12,6 +12,8 @@ Rules
      twice: whether the first one arrived is for the caller to find out (`Outcome.UNSURE`).
   3. One client belongs to one thread at a time.
   4. Nothing here logs an argument: a template holds the guest's token.
+  5. What answers may be anything: a number is one that a fact can carry (`number`), texts have an end, and so have pools.  What
+     cannot be read is an error of that look alone (`site`).
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ _PLACED_IDS, _PLACES = (  # columns of those that have been on a host
     for path in ("ID", "HISTORY_RECORDS/HISTORY[last()]/HID")
 )
 _LABELS_NOT: Final = ("ERROR", "ZOMBIES", "TOTAL_ZOMBIES", "CPUSPEED")  # they change by themselves: no labels
+NUMBER_MAX: Final = 1 << 40  # KiB: a petabyte of memory, and far beyond any id
 LABEL_CHARS_MAX: Final = 200
 LABELS_MAX: Final = 64
 
@@ -140,7 +143,9 @@ def _decode(data: bytes) -> list[Any]:
 def _fault(fault: Any) -> Faulted:
     members = {m.findtext("name"): " ".join("".join(m.find("value").itertext()).split()) for m in fault.iter("member")}
     code = members.get("faultCode", "")
-    return Faulted(f"fault {code}: {members.get('faultString', '')}", int(code) if code.lstrip("-").isdecimal() else 0)
+    return Faulted(
+        f"fault {code}: {members.get('faultString', '')}", number(code) if code.lstrip("-").isdecimal() else 0
+    )
 
 
 def _scalar(value: Any) -> Any:
@@ -149,7 +154,7 @@ def _scalar(value: Any) -> Any:
     kind = value[0]
     text = kind.text or ""
     if kind.tag in ("i4", "int", "i8"):
-        return int(text)
+        return number(text)
     return text.strip() == "1" if kind.tag == "boolean" else text
 
 
@@ -178,7 +183,7 @@ class OpenNebula:
 
     def allocate(self, template: str) -> int:
         """A VM on HOLD; returns its id (X1)."""
-        return int(self._acting().vm.allocate(template, True))
+        return number(self._acting().vm.allocate(template, True))
 
     def deploy(self, vm: int, one_host: int) -> None:
         """Run it there.  Enforced: OpenNebula checks the host's capacity once more."""
@@ -252,14 +257,27 @@ def _root(text: str | bytes) -> Any:
         raise Unreachable(f"the pool is no XML: {error}") from error
 
 
+def number(text: str | int | None) -> int:
+    """Rule 5; of nothing -1.  Raises ValueError."""
+    found = int(text or -1) if text != 0 else 0
+    if not -NUMBER_MAX < found < NUMBER_MAX:
+        raise ValueError("a number is out of range")
+    return found
+
+
+def _whole(text: str | None) -> int:
+    """Of a number with a fraction; of nothing 0.  Raises ValueError, OverflowError."""
+    return number(round(float(text or 0)))
+
+
 def sights(pool: Any, tags: bool = False, places: bool = False) -> list[Sight]:
     """The VMs of a VM_POOL, if asked for with their tags and places.  Columns are read one after another inside libxml2: a
     Python object for each VM costs more."""
     columns: list[Any] = [_IDS(pool), _STATES(pool), _LCM_STATES(pool)]
-    numbers = zip(*(map(int, column) for column in columns), strict=True)
+    numbers = zip(*(map(number, column) for column in columns), strict=True)
     found = _tags(pool) if tags else {}
     placed: list[Any] = [_PLACED_IDS(pool), _PLACES(pool)] if places else [(), ()]
-    there = dict(zip(map(int, placed[0]), map(int, placed[1]), strict=True))
+    there = dict(zip(map(number, placed[0]), map(number, placed[1]), strict=True))
     seen = [Sight(vm, phase_of(state, lcm), found.get(vm, ""), there.get(vm, -1)) for vm, state, lcm in numbers]
     failed = dict.fromkeys(sight.vm for sight in seen if sight.phase is Phase.FAILED)
     errors = _errors(pool, failed) if failed else {}
@@ -268,23 +286,22 @@ def sights(pool: Any, tags: bool = False, places: bool = False) -> list[Sight]:
 
 def _errors(pool: Any, failed: Container[int]) -> dict[int, str]:
     """Why VMs have failed, of those that say so: short answers have it as well."""
-    told = ((int(vm.findtext("ID") or -1), vm.findtext("USER_TEMPLATE/ERROR")) for vm in pool.iterchildren("VM"))
-    return {number: in_words(text) for number, text in told if text and number in failed}
+    told = ((number(vm.findtext("ID")), vm.findtext("USER_TEMPLATE/ERROR")) for vm in pool.iterchildren("VM"))
+    return {vm: in_words(text) for vm, text in told if text and vm in failed}
 
 
 def _tags(pool: Any) -> dict[int, str]:
     """PHOENIX_ID of those that have one."""
     tagged = ((vm.findtext("ID"), vm.findtext(f"USER_TEMPLATE/{TAG}")) for vm in pool.iterchildren("VM"))
-    return {int(number or -1): tag for number, tag in tagged if tag}
+    return {number(vm): tag for vm, tag in tagged if tag}
 
 
 def host_samples(data: Any) -> dict[int, Sample]:
     """A MONITORING_DATA."""
     found = {}
     for sample in data.iterchildren("MONITORING"):
-        at, used = int(sample.findtext("TIMESTAMP") or 0), float(sample.findtext("CAPACITY/USED_CPU") or 0)
-        memory_kb = round(float(sample.findtext("CAPACITY/USED_MEMORY") or 0))
-        found[int(sample.findtext("ID") or -1)] = Sample(at, round(used), memory_kb)
+        at, used = number(sample.findtext("TIMESTAMP") or 0), _whole(sample.findtext("CAPACITY/USED_CPU"))
+        found[number(sample.findtext("ID"))] = Sample(at, used, _whole(sample.findtext("CAPACITY/USED_MEMORY")))
     return found
 
 
@@ -292,23 +309,23 @@ def host_sight(host: Any) -> HostSight:
     """One HOST.  MAX_CPU and TOTAL_CPU are in percent of a core, MAX_MEM in KiB; MAX is what OpenNebula lets VMs have there:
     TOTAL without what the host's RESERVED attributes keep (negative: more than there is)."""
     find = host.findtext
-    max_cpu, total_cpu = (max(0, int(find(f"HOST_SHARE/{name}_CPU") or 0)) for name in ("MAX", "TOTAL"))
-    state = int(find("STATE") or 0)
+    max_cpu, total_cpu = (max(0, number(find(f"HOST_SHARE/{name}_CPU") or 0)) for name in ("MAX", "TOTAL"))
+    state = number(find("STATE") or 0)
     vms = host.find("VMS")
     return HostSight(
         name=find("NAME") or "",
-        one_id=int(find("ID") or -1),
+        one_id=number(find("ID")),
         usable=state in _HOST_USABLE,
         bad=_HOST_BAD.get(state, ""),
         cores=min(max_cpu, total_cpu) // 100,
-        memory_mb=max(0, int(find("HOST_SHARE/MAX_MEM") or 0)) // 1024,
-        cluster=find("CLUSTER") or "",
+        memory_mb=max(0, number(find("HOST_SHARE/MAX_MEM") or 0)) // 1024,
+        cluster=(find("CLUSTER") or "")[:LABEL_CHARS_MAX],
         labels=_labels(host.find("TEMPLATE")),
-        vms=tuple(int(e.text or -1) for e in vms) if vms is not None else (),
+        vms=tuple(number(e.text) for e in vms) if vms is not None else (),
         apart="disabled" if state in _HOST_APART else "",
         max_cpu=max_cpu,
-        cpu_usage=int(find("HOST_SHARE/CPU_USAGE") or 0),
-        memory_usage_kb=int(find("HOST_SHARE/MEM_USAGE") or 0),
+        cpu_usage=number(find("HOST_SHARE/CPU_USAGE") or 0),
+        memory_usage_kb=number(find("HOST_SHARE/MEM_USAGE") or 0),
     )
 
 
@@ -316,5 +333,6 @@ def _labels(template: Any) -> dict[str, str]:
     """The host's plain attributes, in the order of their names; no more and no longer than a fact should carry."""
     if template is None:
         return {}
-    plain = {str(e.tag): (e.text or "") for e in template if len(e) == 0 and e.tag not in _LABELS_NOT}
+    elements = [e for e in template if isinstance(e.tag, str) and len(e.tag) <= LABEL_CHARS_MAX]  # no comments
+    plain = {e.tag: (e.text or "") for e in elements if len(e) == 0 and e.tag not in _LABELS_NOT}
     return {name: plain[name][:LABEL_CHARS_MAX] for name in sorted(plain)[:LABELS_MAX]}

@@ -11,7 +11,8 @@ Rules
      exactly as many of them as there are pieces, each with the id that its piece begins with; else the whole answer is parsed
      as any other.  A piece that a false border made holds an open CDATA, so it neither parses by itself nor was ever kept.
   2. What is kept is the last answer alone: bounded by what one answer may be.
-  3. One reader belongs to one poll at a time.
+  3. No more than `MOST` in an answer: what says so is no pool of ours, and would take gigabytes to read.
+  4. One reader belongs to one poll at a time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from services.executor.errors import Unreachable
 
 T = TypeVar("T")
 Decode = Callable[[bytes], list[Any]]
+MOST: Final = 200_000  # twice the largest cloud that was measured
 _TRUE, _TEXT, _TEXT_END = b"<boolean>1</boolean>", b"<string>", b"</string>"
 _ESCAPED: Final = ((b"&lt;", b"<"), (b"&gt;", b">"), (b"&quot;", b'"'), (b"&apos;", b"'"), (b"&amp;", b"&"))  # & last
 
@@ -33,10 +35,11 @@ class PoolReader(Generic[T]):
 
     def __init__(self, tag: str, decode: Decode, parse: Callable[[bytes], list[T]], id_of: Callable[[T], int]) -> None:
         self._decode, self._parse, self._id_of = decode, parse, id_of
+        self._one, self._one_plain = f"&lt;{tag}&gt;".encode(), f"<{tag}>".encode()
         self._open = f"&lt;{tag}_POOL&gt;&lt;{tag}&gt;".encode()
         self._close = f"&lt;/{tag}&gt;&lt;/{tag}_POOL&gt;".encode()
         self._border = f"&lt;/{tag}&gt;&lt;{tag}&gt;".encode()
-        self._last = b""
+        self._last: bytes | None = None  # not b"": an answer without content is no empty pool
         self._found: list[T] = []
         self._known: dict[bytes, T] = {}
         self.parsed = 0  # things that were parsed for the last answer
@@ -46,6 +49,8 @@ class PoolReader(Generic[T]):
         self.parsed = 0
         if data == self._last:
             return [True, self._found, 0]
+        if data.count(self._one) + data.count(self._one_plain) > MOST:
+            raise Unreachable(f"the pool has more than {MOST:,} entries")
         found = self._piecewise(data)
         if found is None:
             answer = self._decode(data)

@@ -79,6 +79,8 @@ def _secret(file: Path, what: str) -> bytes:
     return text
 
 
+# What reading an answer may raise, whatever it is (`opennebula`, rule 5).
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, MemoryError)
 Own = Callable[[str], Mapping[str, Any]]
 
 
@@ -155,8 +157,8 @@ class Site:
             return work(client)
         except TemplateError:
             raise
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise Unreachable(f"the answer cannot be read: {type(error).__name__}: {error}") from error
+        except _UNREADABLE as error:
+            raise Unreachable(f"the answer cannot be read: {type(error).__name__}: {str(error)[:200]}") from error
         finally:
             self._idle.append(client)
 
