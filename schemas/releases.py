@@ -41,7 +41,9 @@ MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other t
 # A path and a query, of characters that stand for themselves in HTTP and in HAProxy's commands and configuration.
 _HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*")
 HEALTH_PATH_WORDS: Final = "a path such as /healthz: / first, then letters, digits and / . _ ~ % ? & = : , @ + - only"
-_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\]")  # what a template cannot express, or nobody means
+# What a template cannot express, or nobody means; and `$`, for which oned puts an attribute of the VM, or of its user, in the
+# place of what follows.
+_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\$]")
 
 
 def image_fits(name: str) -> bool:

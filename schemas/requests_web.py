@@ -88,7 +88,7 @@ def problem_of_deploy(request: ReleaseDeploy) -> tuple[str, str] | None:
     if has_hidden(request.image or ""):
         return "image", f"image must not hold {WHAT}"
     if not image_fits(request.image or ""):
-        return "image", "image must not hold control characters, quotes or backslashes"
+        return "image", "image must not hold control characters, quotes, backslashes or $"
     if request.health_path is not None and not health_path_fits(request.health_path):
         return "health_path", f"health_path is {HEALTH_PATH_WORDS}"
     if any("\0" in word for word in request.command or ()):

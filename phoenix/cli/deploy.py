@@ -26,7 +26,7 @@ from phoenix.cli.http import Client, quote
 from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
-from schemas import sentences
+from schemas import hidden, sentences
 
 HELP: Final = """examples:
   phoenix deploy web --image shop-2 --wait            another image; 0 when all instances run it, 1 if it was given up
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     client = where.operator()
     answer = ask_again(client, f"/v1/departments/{quote(args.department)}/releases", body)
     if answer.get("warning"):
-        print(shown(f"phoenix: {args.department}: {answer['warning']}"), file=sys.stderr, flush=True)
+        print(hidden.shown(f"phoenix: {args.department}: {answer['warning']}"), file=sys.stderr, flush=True)
     if not args.wait:
         return _tell(args, answer, f"{args.department}: release {answer['release']}")
     if not args.json:
@@ -113,7 +113,7 @@ def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
 def _tell_last_words(client: Client, reason: object) -> None:
     unit = sentences.code_of(reason)[1].get("unit") if reason else None
     if unit and (words := last_words(client, str(unit))):
-        print("\n".join([f"{unit} wrote last:", *(f"  {shown(line)}" for line in words)]), file=sys.stderr)
+        print("\n".join([f"{unit} wrote last:", *(f"  {hidden.shown(line)}" for line in words)]), file=sys.stderr)
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def _progress(found: dict[str, Any], stuck: dict[str, Any] | None, shown: str) -
     if stuck is not None:
         text += f"; {sentences.sentence(stuck)}"
     if text != shown:
-        print(shown(text), file=sys.stderr, flush=True)
+        print(hidden.shown(text), file=sys.stderr, flush=True)
     return text
 
 

@@ -10,6 +10,7 @@ from phoenix.cli import cloud, emit
 from phoenix.cli.errors import DENIED, FAILED, OK, USAGE
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
+from schemas.hidden import shown
 
 DONE: Final = {"cancel": "cancelled", "hold": "held", "release": "released"}
 _CODES: Final = {"unknown": USAGE, "denied": DENIED}

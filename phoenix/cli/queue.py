@@ -66,7 +66,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     lines = answer["lines"]
     known = starts(client, args.department) if any(line[STATE] == "pending" for line in lines) else {}
-    emit.text(render(lines, int(answer.get("total", len(lines))), known) if lines or not states else "no such job is here")
+    emit.text(
+        render(lines, int(answer.get("total", len(lines))), known) if lines or not states else "no such job is here"
+    )
     over = ",".join(sorted(states & FINAL))
     if over:
         print(f"phoenix: only the last jobs that ended are here; all: phoenix history --state {over}", file=sys.stderr)

@@ -11,7 +11,7 @@ from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
-from schemas import sentences
+from schemas import hidden, sentences
 from schemas.sentences import facts, told_foreseen
 
 _WHOLE_S: Final = 60.0  # below it hundredths of a CPU second are worth telling

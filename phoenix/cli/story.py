@@ -10,6 +10,7 @@ from phoenix.cli import cloud, emit, units
 from phoenix.cli.http import quote
 from phoenix.cli.parser import count, entity, named
 from phoenix.cli.period import add_since, instant
+from schemas.hidden import shown
 
 LAST: Final = 100  # steps shown when nothing else is asked for
 HELP: Final = """examples:

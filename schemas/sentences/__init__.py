@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from schemas.hidden import shown
 from schemas.sentences import told_foreseen, told_grace, told_health, told_moves, told_web
 from schemas.sentences.params import Params as Told
 from schemas.sentences.told import TELL, UNBLOCK

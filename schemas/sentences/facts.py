@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from schemas import sentences
+from schemas.hidden import shown
 from schemas.sentences.params import Params
 from schemas.sentences.told_health import program_ended
 from schemas.sentences.units import count, iso, some, span

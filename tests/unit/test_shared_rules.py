@@ -254,6 +254,7 @@ def test_how_many_requests_an_instance_is_given_at_a_time() -> None:
         ("a\\", False),
         ("a\n", False),
         ("\x7f", False),
+        ("$NAME", False),
     ],
 )
 def test_names_of_images(name: str, fits: bool) -> None:

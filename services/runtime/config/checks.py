@@ -394,7 +394,7 @@ def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Proble
         right = "should be at least 1, or max_unavailable: with both 0 no release could take another one's place"
         yield _problem((*path, "max_surge"), web.max_surge, right, label)
     if not image_fits(web.image):
-        right = "should hold neither control characters nor quotes nor backslashes, at most 256 characters"
+        right = "should hold neither control characters nor quotes nor backslashes nor $, at most 256 characters"
         yield _problem((*path, "image"), web.image, right, label)
     for key in web.environment:
         if not key or "=" in key or "\0" in key:
