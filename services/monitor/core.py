@@ -389,7 +389,6 @@ class MonitorCore:
         """Custody has forgotten the unit: so do we; the history keeps it."""
         self.state.attempts.pop(unit, None)
         self.touched[unit] = None
-        self.idle.forget(unit)
         job = self.state.jobs.get(job_of(unit))
         if job is not None:
             job.gone += 1

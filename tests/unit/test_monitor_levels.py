@@ -44,8 +44,10 @@ def test_what_a_department_has_follows_its_hosts() -> None:
     desk = Desk().play(ADOPTED, *granted(), *granted("h2", cores=8), *host("h3"))
     assert level(desk) == {"held": 2, "own": 3, "cores": 12, "memory_mb": 2000}
     assert site(desk) == {"hosts": 3, "free": 1, "cores": 16}
-    desk.play(job(), placed())
+    desk.play(job(), placed(), allocated())
     assert level(desk)["occupied"] == 1
+    desk.play(("executor", f.VmEnded(unit="1", attempt=1, rank=0, why="gone")))
+    assert "occupied" not in level(desk)  # broken: it runs no more
     desk.play(closed(), GIVEN_BACK)
     assert level(desk) == {"held": 1, "own": 3, "draining": 1, "cores": 8, "memory_mb": 1000}
     desk.play(CLEARED, ("executor", f.HostLost(host="h2", reason="x")))
@@ -69,10 +71,13 @@ def test_of_cordoned_hosts_those_that_it_holds_are_apart() -> None:
     def cordoned(name: str) -> Step:
         return "admission", f.HostCordoned(host=name, reason="fan", user="o")
 
-    desk = Desk().play(ADOPTED, *granted(), *granted("h2"), *granted("h3", dept="web"), *granted("h4"))
-    desk.play(cordoned("h1"), cordoned("h3"), ("scheduler.hpc", f.HostReleased(host="h4")), cordoned("h4"))
-    assert (level(desk)["apart"], level(desk, "web")["apart"]) == (1, 1)
-    assert sum(level(desk, dept).get("own", 0) for dept in ("hpc", "web")) == 1  # three are divided among nobody
+    desk = Desk().play(ADOPTED, *granted(), *granted("h2"), *granted("h3", dept="web"), *granted("h4"), *granted("h5"))
+    desk.play(
+        cordoned("h1"), cordoned("h2"), cordoned("h3"), ("scheduler.hpc", f.HostReleased(host="h4")), cordoned("h4")
+    )
+    assert (level(desk)["apart"], level(desk, "web")["apart"]) == (2, 1)
+    assert sum(level(desk, dept).get("own", 0) for dept in ("hpc", "web")) == 1  # four are divided among nobody
+    assert "" not in desk.core.accounting.state.levels  # what nobody holds is no department's
 
 
 def test_what_it_had_is_levels_times_time() -> None:

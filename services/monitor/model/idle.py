@@ -44,10 +44,6 @@ class Idle:
                 if host is not None:
                     self._note(name, host)
 
-    def forget(self, unit: str) -> None:
-        """Custody has forgotten the unit: it is nowhere."""
-        self._on.pop(unit, None)
-
     def check(self) -> list[str]:
         empty = [name for name, host in self.custody.state.hosts.items() if is_empty(host)]
         return [] if sorted(empty) == sorted(self.since) else [f"empty are {sorted(empty)}, not {sorted(self.since)}"]
