@@ -61,7 +61,7 @@ async def test_an_instance_over_its_quota_ends_and_its_last_words_say_why(tmp_pa
         script = f"#!/bin/sh\n{FILL} >big\nsleep 300\n"
         hypervisor.door.add("web.1", kind="instance", script=script, health_path="/healthz")
         (why,) = await hypervisor.until_ended(await hypervisor.boot("web.1"))
-        assert "it held 3" in why
+        assert "killed: it held" in why
         assert "of the 8 MiB of a job" in why
 
 

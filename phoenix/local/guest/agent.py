@@ -44,6 +44,7 @@ from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, LostError, Machine, Process, StartError
 from phoenix.local.guest.output import Output
 from phoenix.local.guest.room import UnsafeNameError, collide
+from phoenix.local.guest.search import NAMES_MAX, search
 from phoenix.local.guest.use import Use
 from phoenix.local.port_claims import PASSING, NoPortError, choose
 
@@ -57,7 +58,6 @@ FREE_START_S = 1.0
 REST_S = 2.0
 ENDED_S = 5.0
 OUT_OF_MEMORY = "out of memory"
-KEPT_FILES_MAX = 1000
 GRACE_S = 0.3  # where admission names none
 GRACE_MAX_S = 3600.0
 
@@ -345,15 +345,18 @@ class Guest:
         """Send the files that match `keep`, from where the script ran; one that cannot be sent is noted."""
         room = self.machine.room
         directory = boot.directory if boot.directory and room.note() is None else room.work
-        for count, name in enumerate(room.matching(directory, boot.keep)):
-            if count == KEPT_FILES_MAX:
-                self._notes.append(f"only the first {KEPT_FILES_MAX} files were kept")
-                return
+        found = await search(directory, boot.keep, room.uid)
+        if len(found.names) > NAMES_MAX:
+            self._notes.append(f"only the first {NAMES_MAX} files were kept")
+        elif not found.whole:
+            self._notes.append("not all files were kept: there are too many to look through")
+        for name in found.names[:NAMES_MAX]:
             try:
                 with room.open_kept(directory, name) as fd:
                     await self.door.put_file(name, lambda fd=fd: _chunks(fd))  # type: ignore[misc]
             except (OSError, RefusedError) as error:
-                self._notes.append(f"{name} was not kept: {error}")
+                why = f"{name} was not kept: {error}"
+                self._notes.append(os.fsencode(why).decode(errors="backslashreplace"))  # a file's name need not be text
 
     async def _serve(self, boot: Boot) -> str:
         """Its port is claimed as long as it lives: from the choice to the program's bind nobody else takes it."""

@@ -17,6 +17,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from urllib.parse import quote
@@ -214,15 +215,15 @@ class Door:
 
     async def put_file(self, name: str, read: Callable[[], AsyncIterator[bytes]]) -> None:
         """Send one kept file; `read` gives its content from the start, again for each try."""
-        await self._call("PUT", f"files/{name}", read, deadline_s=TRANSFER_DEADLINE_S)
+        await self._call("PUT", f"files/{_path(name)}", read, deadline_s=TRANSFER_DEADLINE_S)
 
     async def get_input(self, name: str, write: Callable[[bytes, bool], None]) -> None:
         """Fetch one input; `write(chunk, first)` is called in order, `first` starting it over."""
-        await self._call("GET", f"inputs/{name}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
+        await self._call("GET", f"inputs/{_path(name)}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
 
     async def get_checkpoint(self, name: str, write: Callable[[bytes, bool], None]) -> None:
         """Fetch one file of the last checkpoint, as `get_input`."""
-        await self._call("GET", f"checkpoint/files/{quote(name)}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
+        await self._call("GET", f"checkpoint/files/{_path(name)}", sink=write, deadline_s=TRANSFER_DEADLINE_S)
 
     async def report(self, report: Report) -> bool:
         """True if this VM is to stay for another job."""
@@ -291,6 +292,11 @@ class Door:
             raise GoneError
         text = content.decode(errors="replace")[:ERROR_CHARS_MAX]
         raise RefusedError(answer.status, f"admission answered {answer.status} to {answer.method}: {text}")
+
+
+def _path(name: str) -> str:
+    """A file's name, whatever characters it has, within an address."""
+    return quote(os.fsencode(name))
 
 
 def _json(value: Any) -> bytes:

@@ -14,7 +14,6 @@ The guest may be root while the room belongs to the job's uid, so every name in 
 
 from __future__ import annotations
 
-import fnmatch
 import os
 import stat
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-ENTRIES_VISITED_MAX = 100_000  # a pattern over a whole file system must end
 NOTE_BYTES_MAX = 1000
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -119,58 +117,9 @@ class Room:
         if self.uid is not None:
             os.chown(path, self.uid, self.uid)
 
-    def matching(self, directory: str, patterns: list[str]) -> Iterator[str]:
-        """Names below `directory`, in order, of the VM's own files that match a pattern (`*` stays in one directory)."""
-        budget = [ENTRIES_VISITED_MAX]
-        seen: set[str] = set()
-        for pattern in patterns:
-            try:
-                parts = relative_name(pattern).parts
-                fd = os.open(directory, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
-            except (UnsafeNameError, OSError):
-                continue
-            try:
-                for name in self._walk(fd, "", parts, budget):
-                    if name not in seen:
-                        seen.add(name)
-                        yield name
-            finally:
-                os.close(fd)
-
-    def _walk(self, fd: int, prefix: str, parts: tuple[str, ...], budget: list[int]) -> Iterator[str]:
-        head, rest = parts[0], parts[1:]
-        if head == "**" and rest:
-            yield from self._walk(fd, prefix, rest, budget)
-        for name in sorted(os.listdir(fd)):
-            budget[0] -= 1
-            if budget[0] < 0:
-                return
-            if head != "**" and not fnmatch.fnmatchcase(name, head):
-                continue
-            mode = self._mode(fd, name)
-            if stat.S_ISREG(mode) and (not rest):
-                yield prefix + name
-            elif stat.S_ISDIR(mode) and (rest or head == "**"):
-                with suppress(OSError):
-                    inner = os.open(name, DIRECTORY_FLAGS, dir_fd=fd)
-                    try:
-                        yield from self._walk(inner, f"{prefix}{name}/", parts if head == "**" else rest, budget)
-                    finally:
-                        os.close(inner)
-
-    def _mode(self, fd: int, name: str) -> int:
-        """The file type, 0 for a file that is not this VM's."""
-        try:
-            status = os.stat(name, dir_fd=fd, follow_symlinks=False)
-        except OSError:
-            return 0
-        if stat.S_ISREG(status.st_mode) and self.uid is not None and status.st_uid != self.uid:
-            return 0
-        return status.st_mode
-
     @contextmanager
     def open_kept(self, directory: str, name: str) -> Iterator[int]:
-        """Open one of the names `matching` gave, by rule 2. Raises OSError."""
+        """Open one of the names that `search` gave, by rule 2. Raises OSError."""
         fd = os.open(directory, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
         parts = relative_name(name).parts
         try:

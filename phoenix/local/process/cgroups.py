@@ -157,7 +157,7 @@ class Cgroups:
 
     def _limit(self, group: Group, cores: float, memory_mb: int) -> None:
         memory = str(max(MEMORY_MIN_MB, memory_mb) * MEGABYTE)
-        tasks = str(PIDS_BASE + PIDS_PER_CORE * max(1, round(cores)))
+        tasks = str(tasks_max(cores))
         if self.version == 1:
             _write(group.cpu, "cpu.cfs_period_us", str(CPU_PERIOD_US))
         group.limit_cpu(cores)
@@ -178,6 +178,11 @@ class Cgroups:
 
     def _bases(self) -> list[Path]:
         return list(dict.fromkeys(base for _, base in self._named_bases()))
+
+
+def tasks_max(cores: float) -> int:
+    """Processes and threads of a VM with so many real cores."""
+    return PIDS_BASE + PIDS_PER_CORE * max(1, round(cores))
 
 
 def find_roots(mounts_text: str, own_text: str) -> tuple[int, dict[str, Path]]:

@@ -1,7 +1,7 @@
 """How VMs are kept apart on this machine: chosen once, at the start, by looking; and said honestly.
 
 uid+cgroup   root: every VM has a uid and a control group of its own
-uid          root without usable control groups: limits are rlimits, per process
+uid          root without usable control groups: limits are rlimits, per process; but of processes, per VM
 none         not root: VMs share the hypervisor's user, limits are rlimits, and `why` says what that means
 
 As root, `auto` never means `none`: jobs would run as root.  Who wants that says so.
@@ -15,7 +15,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError, Group
+from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError, Group, tasks_max
 from phoenix.local.process.leavings import Leavings
 from phoenix.local.process.spawner import Containment
 from phoenix.local.process.users import UID_BASE, Users, UsersExhaustedError
@@ -102,6 +102,8 @@ class Isolation:
         rlimits = {}
         if group is None or group.memory is None:
             rlimits["RLIMIT_AS"] = max(64, memory_mb) * MEGABYTE  # an address space holds more than what is used
+        if uid is not None and (group is None or group.pids is None):
+            rlimits["RLIMIT_NPROC"] = tasks_max(cores)  # of the VM, whose alone the uid is
         held = Containment(cgroups=group.paths if group else (), uid=uid, rlimits=rlimits, marker=marker)
         return Cell(held, group, department)
 
