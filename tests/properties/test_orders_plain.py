@@ -158,12 +158,13 @@ def compare(world: World, most: int) -> Counter[str]:
     return told
 
 
-def play(seed: int) -> Counter[str]:
+def play(seed: int, compare: Callable[[World, int], Counter[str]] = compare, **policy: Any) -> Counter[str]:
     random = Random(seed)
     few, many = (50.0, 100.0, 400.0), tuple(float(n) for n in range(20, 220, 10))
     mix = random.choice([2, 4]), random.choice([1, 2, 3]), random.choice([few, many]), random.choice([0.0, 0.3])
     hosts = random.choice([1, 2, 3, 5])
-    world = cluster(hosts, held=random.choice([hosts, hosts, max(1, hosts - 1)]), order=random.choice(["easy", "fcfs"]))
+    policy = {"order": random.choice(["easy", "fcfs"])} | policy
+    world = cluster(hosts, held=random.choice([hosts, hosts, max(1, hosts - 1)]), **policy)
     world.strict = False
     told = Counter[str]()
     for _ in range(4):
