@@ -3,8 +3,8 @@
 Rules
   1. The user in the subject is true because the server lets nobody else publish it; department and role come from the adopted
      configuration.
-  2. A request whose answer would go anywhere but to the asker's own inbox is not served at all (PROTOCOL S10): nothing is
-     written for somebody who tries to steer an answer into the journal.  A request without a reply subject is served.
+  2. The reply subject is the broker's (PROTOCOL S10).  A broker without accounts leaves it to the asker: there a request whose
+     answer would go anywhere but to the asker's own inbox is not served at all.  One without a reply subject is served.
   3. `config.apply` is the provisioner's: ignored here.
   4. Each request waits for its turn (`runtime.turns`), undecoded and without a task; whoever has too many waiting is refused.
      What is served side by side shares envelopes.
