@@ -72,7 +72,7 @@ def some_jobs(rng: random.Random) -> dict[str, Job]:
             nodes=rng.choice([1, 2]),
             cores=rng.choice([1, 3, 9]),
             best_effort=rng.random() < 0.3,
-            since=rng.choice([AT + 50.0, AT, AT - 10.0, AT - 500.0, AT - 5000.0]),
+            since=rng.choice([AT + 50.0, AT, AT - 0.9, AT - 10.0, AT - 500.0, AT - 1500.0, AT - 5000.0]),
             array=rng.choice([(), (), (0, 1)]),
         )
 
@@ -156,6 +156,26 @@ def test_until_somebody_is_credited_the_next_fact_may_belong_before_the_moment()
     assert found.fair["ann"].used == 1.0
     found.custody.state.position += 1
     assert not found.stale(AT), "what stood then stays"
+
+
+def test_what_is_open_counts_the_same_to_the_bit_in_whatever_order_it_is_known() -> None:
+    def standing(names: str) -> float:
+        found = ranking({name: job() for name in names})
+        for name in names:
+            opened(found, name, placed_at=AT - 2.7 ** int(name) / 10, cores=int(name))
+        found.look(AT)
+        return found._standing(AT)["ann"]
+
+    assert standing("123456789") == standing("987654321")
+
+
+def test_what_was_worked_out_of_users_is_forgotten_when_they_stand_otherwise() -> None:
+    found = ranking({"1": job(user="bob"), "2": job()})
+    for used in (0.0, 1e9):
+        found.state.usage.accounts = {"ann": Account(50.0, AT), "bob": Account(used, AT)}
+        found.custody.state.position += 1
+        assert found.look(AT)
+        assert found.ranks(places(found.state.jobs)) == [found.rank("1"), found.rank("2")]
 
 
 def test_a_configuration_counts_at_once() -> None:

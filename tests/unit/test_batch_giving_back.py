@@ -1,0 +1,498 @@
+"""How attempts end when their hosts are wanted: disposal, counts, who moves where, and how long before a slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from schemas import facts as f
+from schemas.capabilities import ALL
+from schemas.config import BatchPolicy, CloudConfig, Leases, Policy
+from schemas.custody import Custody
+from schemas.custody_state import Broken, Host, Unit, Vm
+from schemas.facts import Disposal
+from schemas.ids import job_of
+from schemas.reasons import Code, Reason, because
+from services.runtime.core import NEVER
+from services.scheduler.batch import lease_times, reclaim
+from services.scheduler.batch.book import Book
+from services.scheduler.batch.endings import Endings
+from services.scheduler.batch.moving import moves
+from services.scheduler.batch.state import Again, Job, Paused, Refused, State
+from services.scheduler.derived.capacities import Capacities
+from services.scheduler.derived.limits import Limit
+from services.scheduler.derived.room import Room
+from services.scheduler.derived.shape import Booking, Shape
+from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from tests.support.world import batch, cloud
+
+AT = 10_000.0
+WHY, LOST = because(Code.RECLAIMED, hosts=1), because(Code.HOST_LOST)
+POLICY = BatchPolicy(requeues_max=3)
+
+
+def unit(name: str = "1", **fields: Any) -> Unit:
+    given: dict[str, Any] = {"state": "open", "attempt": 2, "hosts": ("a",)}
+    return Unit(id=name, dept="hpc", **(given | fields))
+
+
+def job(**fields: Any) -> Job:
+    given: dict[str, Any] = {"nodes": 1, "cores": 1, "memory_mb": 1, "exclusive": False, "walltime_s": 100.0}
+    given |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
+    return Job(**(given | fields))
+
+
+def host(name: str, **fields: Any) -> Host:
+    given: dict[str, Any] = {"cores": 4, "memory_mb": 400, "state": "held", "dept": "hpc"}
+    return Host(name=name, **(given | fields))
+
+
+def fold(*units: Unit, hosts: tuple[Host, ...] = (), config: CloudConfig | None = None) -> Custody:
+    custody = Custody()
+    custody.state.at, custody.state.config = AT, config
+    custody.state.units = {one.id: one for one in units}
+    custody.state.hosts = {one.name: one for one in hosts}
+    custody.index.held = {"hpc": {one.name: None for one in hosts if one.dept == "hpc"}}
+    custody.index.apart = {one.name: None for one in hosts if one.cordoned is not None}
+    return custody
+
+
+# ---------------------------------------------------------------------------------------------------------------- reclaim
+
+
+@pytest.mark.parametrize(
+    ("code", "fault"),
+    [
+        (Code.RECLAIMED, False),
+        (Code.MADE_WAY, False),
+        (Code.HOST_TAKEN, False),
+        (Code.HOST_DRAINED, False),
+        (Code.HOST_LOST, False),
+        (Code.NOT_SAVED, False),
+        (Code.VM_ENDED, True),
+        (Code.BOOT_TIMEOUT, True),
+    ],
+)
+def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: Code, fault: bool) -> None:
+    assert reclaim.is_fault(because(code)) is fault
+
+
+@pytest.mark.parametrize(
+    ("wish", "saved", "disposal", "told"),
+    [
+        ("requeue", False, Disposal.REQUEUE, {}),
+        ("kill", False, Disposal.KILL, {}),
+        ("suspend", True, Disposal.SUSPEND, {}),
+        ("suspend", False, Disposal.REQUEUE, {"asked": "suspend", "instead": "requeue"}),
+        ("migrate", True, Disposal.SUSPEND, {"asked": "migrate", "instead": "suspend"}),
+        ("migrate", False, Disposal.REQUEUE, {"asked": "migrate", "instead": "requeue"}),
+    ],
+)
+def test_an_attempt_ends_as_its_job_wishes_or_is_told_what_was_done_instead(
+    wish: Any, saved: bool, disposal: Disposal, told: dict[str, str]
+) -> None:
+    closing = reclaim.close_preempted("1", 2, wish, None, POLICY, WHY, saved=saved)
+    why = because(Code.RECLAIMED, hosts=1, **told)
+    assert closing == f.AttemptClosed(unit="1", attempt=2, disposal=disposal, why=why)
+
+
+@pytest.mark.parametrize(
+    ("wish", "began_at", "used_s", "saves"),
+    [
+        ("suspend", 5.0, 0.0, True),
+        ("migrate", 0.0, 0.0, True),
+        ("suspend", None, 0.5, True),
+        ("suspend", None, 0.0, False),
+        ("requeue", 5.0, 1.0, False),
+        ("kill", 5.0, 1.0, False),
+    ],
+)
+def test_work_is_saved_if_it_is_wished_and_there_is_some(
+    wish: Any, began_at: float | None, used_s: float, saves: bool
+) -> None:
+    assert reclaim.saves(unit(began_at=began_at), wish, used_s) is saves
+
+
+@pytest.mark.parametrize(
+    ("code", "again", "most", "killed"),
+    [
+        (Code.RECLAIMED, None, 3, None),
+        (Code.RECLAIMED, Again(entered=0, requeues=2, faults=9), 3, None),
+        (Code.RECLAIMED, Again(entered=0, requeues=3), 3, (3, 3)),
+        (Code.RECLAIMED, None, 0, (0, 0)),
+        (Code.VM_ENDED, Again(entered=0, requeues=9, faults=2), 3, None),
+        (Code.VM_ENDED, Again(entered=0, faults=3), 3, (3, 3)),
+        (Code.VM_ENDED, None, 0, (0, 0)),
+        (Code.VM_ENDED, Again(entered=0, faults=9), 100, None),
+        (Code.VM_ENDED, Again(entered=0, faults=10), 100, (10, 10)),
+    ],
+)
+def test_who_was_requeued_too_often_is_killed_and_told_how_often(
+    code: Code, again: Again | None, most: int, killed: tuple[int, int] | None
+) -> None:
+    closing = reclaim.requeue("1", 2, again, BatchPolicy(requeues_max=most), because(code, hosts=1))
+    if killed is None:
+        assert (closing.disposal, closing.why) == (Disposal.REQUEUE, because(code, hosts=1))
+    else:
+        told = because(code, hosts=1, requeues=killed[0], requeues_max=killed[1])
+        assert (closing.disposal, closing.why, closing.attempt) == (Disposal.KILL, told, 2)
+
+
+PROVEN = {str(n): True for n in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("again", "counted", "failed"),
+    [
+        (None, True, None),
+        (Again(entered=0, launches=3, failed_on=PROVEN), True, None),
+        (Again(entered=0, launches=4, failed_on=PROVEN), True, 5),
+        (Again(entered=0, launches=4, failed_on=PROVEN), False, None),
+    ],
+)
+def test_what_did_not_begin_starts_again_or_is_held(again: Again | None, counted: bool, failed: int | None) -> None:
+    closing = reclaim.start_again("1", 2, again, because(Code.VM_ENDED, vm="x"), counted=counted)
+    told = {"failed": failed} if failed else {}
+    assert closing.why == because(Code.VM_ENDED, vm="x", began=0, **told)
+    assert (closing.disposal, closing.hold) == (Disposal.REQUEUE, failed is not None)
+
+
+def test_loads_are_hosts_by_name_with_who_lives_there_and_without_the_cordoned() -> None:
+    hosts = (
+        host("b", units=dict.fromkeys(["10", "9", "2"])),
+        host("a"),
+        host("c", cordoned="x", units={"3": None}),
+        host("d", dept="bio"),
+    )
+    custody = fold(hosts=hosts, config=cloud(batch("hpc")))
+    custody.index.parked = {"a": {"k": None}}
+    assert reclaim.loads(custody, "hpc", {"2": None}) == [
+        HostLoad("a", False, (), True),
+        HostLoad("b", False, ("9", "10"), False),
+    ]
+    custody.state.config = cloud(batch("bio"))
+    assert [(load.name, load.cordoned) for load in reclaim.loads(custody, "hpc", {})] == [
+        ("a", False),
+        ("b", False),
+        ("c", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("began_at", "used_s", "saved", "kept_s", "running_s", "lost_s"),
+    [
+        (None, 0.0, False, 0.0, 0.0, 0.0),
+        (AT - 50.0, 0.0, False, 0.0, 50.0, 50.0),
+        (AT + 50.0, 0.0, False, 0.0, 0.0, 0.0),
+        (AT - 50.0, 30.0, False, 20.0, 80.0, 60.0),
+        (AT - 50.0, 30.0, True, 20.0, 80.0, 0.0),
+        (AT - 50.0, 0.0, False, 70.0, 50.0, 0.0),
+        (None, 30.0, False, 0.0, 30.0, 30.0),
+    ],
+)
+def test_a_candidate_loses_what_it_ran_and_has_not_saved(
+    began_at: float | None, used_s: float, saved: bool, kept_s: float, running_s: float, lost_s: float
+) -> None:
+    custody = fold(unit(began_at=began_at, nodes=2, cores=3), unit("2"))
+    loads = [HostLoad("a", False, ("1", "2")), HostLoad("b", False, ("1",))]
+    found = reclaim.candidates(
+        *(
+            custody,
+            loads,
+            AT,
+            lambda u: used_s if u == "1" else 0.0,
+            lambda _: saved,
+            lambda u: u == "1",
+            lambda _: kept_s,
+        )
+    )
+    assert found["1"] == Candidate("1", 2, running_s, lost_s, True, cores=6)
+    assert ([*found], found["2"].best_effort) == (["1", "2"], False)
+
+
+def test_a_victim_is_told_what_it_ran_and_with_a_checkpoint_what_it_loses() -> None:
+    victim = Candidate("1", 1, 12.34567, 3.45678)
+    told = {"hosts": 2, "running_s": 12.346, "victims": "youngest-first"}
+    assert reclaim.why_victim(victim, 2, 0.0, "youngest-first") == because(Code.RECLAIMED, **told)  # type: ignore[arg-type]
+    told["lost_s"] = 3.457
+    assert reclaim.why_victim(victim, 2, 5.0, "youngest-first") == because(Code.RECLAIMED, **told)  # type: ignore[arg-type]
+
+
+def test_each_host_is_released_once_the_last_on_it_is_closed_and_idle_ones_before() -> None:
+    custody = fold(unit("1", hosts=("a", "b")), unit("2", hosts=("b",)), unit("3", hosts=("x", "b")))
+    closings = {
+        name: f.AttemptClosed(unit=name, attempt=2, disposal=Disposal.REQUEUE, why=WHY) for name in ("1", "2", "3")
+    }
+    placement = f.UnitPlaced(unit="2", attempt=3, hosts=("z",), cores=1, memory_mb=1, exclusive=False, reason=WHY)
+    found = reclaim.interleave(custody, Choice(["2", "1", "3"], ["b", "a", "c"]), closings, {"2": placement}, LOST)
+    released = {name: f.HostReleased(host=name, reason=LOST) for name in "abc"}
+    assert found == [
+        *(released["c"], closings["2"], placement),
+        *(closings["1"], released["a"], closings["3"], released["b"]),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------------- endings
+
+
+def endings(
+    one: Unit, its: Job | None = None, *, able: bool = True, again: Again | None = None, **policy: Any
+) -> Endings:
+    config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=ALL if able else ())
+    state = State(jobs={job_of(one.id): its or job()}, again={one.id: again} if again else {})
+    settings = config.departments[0].batch
+    assert settings is not None
+    return Endings(fold(one, config=config), Book(fold(one, config=config), "hpc", state), lambda: settings)
+
+
+BEGAN: dict[str, Any] = {"began_at": AT - 50.0}
+
+
+@pytest.mark.parametrize(
+    ("broken", "fields", "disposal", "why"),
+    [
+        (Broken.HOST_RELEASED, BEGAN, Disposal.KILL, because(Code.RECLAIMED)),
+        (Broken.HOST_SEIZED, BEGAN, Disposal.KILL, because(Code.HOST_TAKEN)),
+        (Broken.HOST_LOST, BEGAN, Disposal.REQUEUE, LOST),
+        (Broken.HOST_LOST, {}, Disposal.REQUEUE, because(Code.HOST_LOST, began=0)),
+        (Broken.NOT_SAVED, {}, Disposal.REQUEUE, because(Code.NOT_SAVED)),
+        (Broken.VM_ENDED, BEGAN, Disposal.REQUEUE, because(Code.VM_ENDED)),
+        (Broken.HOST_LOST, {"cancelled": True}, Disposal.CANCELLED, because(Code.CANCELLED)),
+        (Broken.HOST_SEIZED, {"cancelled": True}, Disposal.CANCELLED, because(Code.CANCELLED)),
+    ],
+)
+def test_a_broken_attempt_ends_by_what_broke_it(
+    broken: Broken, fields: dict[str, Any], disposal: Disposal, why: Reason
+) -> None:
+    found = endings(unit(broken=broken, **fields), on_reclaim="kill").broken("1")
+    assert (found.unit, found.attempt, found.disposal, found.why) == ("1", 2, disposal, why)
+
+
+@pytest.mark.parametrize(
+    ("refused", "told"),
+    [
+        (None, {}),
+        (Refused(attempt=1, failure="quota", why="no"), {}),
+        (Refused(attempt=2, failure="quota", why="no"), {"refused": "quota", "refused_why": "no"}),
+        (Refused(attempt=2, failure="", why="no"), {"vm": "no"}),
+    ],
+)
+def test_what_opennebula_said_of_this_attempt_is_told(refused: Refused | None, told: dict[str, str]) -> None:
+    found = endings(unit(broken=Broken.VM_ENDED, **BEGAN))
+    if refused:
+        found.book.state.refused["1"] = refused
+    assert found.broken("1").why == because(Code.VM_ENDED, **told)
+    late = found.overdue(Limit(AT, "1", 2, "boot"))
+    assert late.why == because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0, **told)
+
+
+LEASE = f.Lease(kind="advance", start_at=AT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lease", "disposal", "why"),
+    [
+        ("walltime", None, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=100.0)),
+        ("walltime", LEASE, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=100.0)),
+        ("slot", LEASE, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=100.0)),
+        ("boot", LEASE, Disposal.REQUEUE, because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0, began=0)),
+        ("start", None, Disposal.REQUEUE, because(Code.BOOT_TIMEOUT, limit="start", boot_timeout_s=60.0, began=0)),
+    ],
+)
+def test_what_is_over_its_limit_ends_by_that_limit(
+    kind: Any, lease: f.Lease | None, disposal: Disposal, why: Reason
+) -> None:
+    found = endings(unit(), job(lease=lease)).overdue(Limit(AT, "1", 2, kind))
+    assert (found.unit, found.attempt, found.disposal, found.why) == ("1", 2, disposal, why)
+
+
+def test_a_failed_start_while_starts_are_paused_is_held_against_nobody() -> None:
+    again = Again(entered=0, launches=4, failed_on=PROVEN)
+    found = endings(unit(), again=again)
+    assert found.overdue(Limit(AT, "1", 2, "boot")).hold
+    assert not found.overdue(Limit(AT, "1", 2, "start")).hold
+    found.book.state.paused = Paused(since=0.0, why="x")
+    assert not found.overdue(Limit(AT, "1", 2, "boot")).hold
+
+
+@pytest.mark.parametrize(
+    ("its", "able", "department", "requeues", "saved"),
+    [
+        ({"on_reclaim": "suspend"}, True, "requeue", 0, True),
+        ({"on_reclaim": "suspend"}, False, "requeue", 0, False),
+        ({"on_reclaim": "requeue"}, True, "suspend", 0, False),
+        ({}, True, "suspend", 0, True),
+        ({}, True, "requeue", 0, False),
+        ({"best_effort": True}, True, "requeue", 0, True),
+        ({"best_effort": True}, False, "requeue", 0, False),
+        ({"best_effort": True, "on_reclaim": "kill"}, True, "requeue", 0, False),
+        ({}, True, "suspend", 3, True),
+        ({}, True, "suspend", 4, False),
+    ],
+)
+def test_who_wishes_it_is_suspended_where_that_can_be_done_and_has_not_failed_too_often(
+    its: dict[str, Any], able: bool, department: str, requeues: int, saved: bool
+) -> None:
+    again = Again(entered=0, requeues=requeues) if requeues else None
+    policy: dict[str, Any] = {"on_reclaim": department, "requeues_max": 3}
+    found = endings(unit(**BEGAN), job(**its), able=able, again=again, **policy)
+    assert found.saved("1") is saved
+    assert not found.saves_later("1")
+    waits = endings(unit(), job(**its), able=able, again=again, **policy)
+    assert not waits.saved("1")
+    assert waits.saves_later("1") is (saved or requeues == 4)
+
+
+@pytest.mark.parametrize(
+    ("wish", "capabilities", "began", "moves"),
+    [
+        ("migrate", ("live_migration",), True, True),
+        ("migrate", (), True, False),
+        ("migrate", ("live_migration",), False, False),
+        ("suspend", ("live_migration",), True, False),
+    ],
+)
+def test_who_wishes_to_move_and_has_begun_moves_where_the_cloud_can(
+    wish: str, capabilities: tuple[str, ...], began: bool, moves: bool
+) -> None:
+    found = endings(unit(**(BEGAN if began else {})), on_reclaim=wish)
+    config = found.custody.state.config
+    assert config is not None
+    found.custody.state.config = msgspec.structs.replace(config, capabilities=capabilities)
+    assert found.wishes_to_move("1") is moves
+    found.custody.state.config = None
+    assert not found.wishes_to_move("1")
+    assert not found.saved("1")
+
+
+@pytest.mark.parametrize(
+    ("requeues", "wish", "kept"), [(0, None, 30.0), (2, None, 30.0), (3, None, 0.0), (0, "kill", 0.0)]
+)
+def test_who_would_be_killed_keeps_nothing(requeues: int, wish: Any, kept: float) -> None:
+    found = endings(unit(**BEGAN), job(on_reclaim=wish), again=Again(entered=0, requeues=requeues), requeues_max=3)
+    found.book.saved.kept_s = lambda _: 30.0  # type: ignore[method-assign, assignment]
+    assert found.kept_s("1") == kept
+
+
+def test_whose_room_is_needed_makes_way_unless_it_ends_anyway() -> None:
+    found = endings(unit(**BEGAN), job(best_effort=True))
+    (closing,) = found.made_way(["1", "2"], "7", {"2": None})
+    assert (closing.unit, closing.disposal, closing.why) == ("1", Disposal.SUSPEND, because(Code.MADE_WAY, job="7"))
+    assert found.moved("1", WHY) == f.AttemptClosed(unit="1", attempt=2, disposal=Disposal.MIGRATE, why=WHY)
+
+
+# ----------------------------------------------------------------------------------------------------------------- moving
+
+
+def movable(*units: Unit, hosts: tuple[Host, ...]) -> tuple[Custody, Room]:
+    for one in units:
+        for name in one.hosts:
+            here = next(each for each in hosts if each.name == name)
+            here.units[one.id], here.cores_used = None, here.cores_used + one.cores
+    custody = fold(*units, hosts=hosts, config=cloud(batch("hpc")))
+    return custody, Room.of(custody, "hpc")
+
+
+def test_ranks_that_leave_go_to_the_best_hosts_that_stay_and_the_others_keep_theirs() -> None:
+    one = unit(hosts=("a", "b", "c"), nodes=3, cores=2, **BEGAN)
+    other = unit("2", hosts=("e",), cores=1)
+    custody, room = movable(one, other, hosts=tuple(host(name) for name in "abcdef"))
+    assert moves(custody, room, ["1"], ["a", "c"]) == {"1": ("e", "b", "d")}
+    assert moves(custody, room, ["1"], ["a", "b", "c", "d"]) == {}, "not all ranks find room"
+    assert moves(custody, room, ["1"], ["a", "c", "d", "e", "f"]) == {}, "nowhere beside itself"
+    leaving = Vm(unit="9", attempt=1, rank=0, vm=1, host="e", allocated_at=0.0)
+    custody.state.vms["k"], custody.state.hosts["e"].vms = leaving, {"k": None}
+    assert moves(custody, room, ["1"], ["a"]) == {"1": ("d", "b", "c")}, "one on its way out is still there"
+    custody.state.units["9"] = unit("9", attempt=1)
+    assert moves(custody, room, ["1"], ["a"]) == {"1": ("e", "b", "c")}
+
+
+@pytest.mark.parametrize("fields", [{"held": True}, {"cancelled": True}])
+def test_who_is_held_or_cancelled_does_not_move(fields: dict[str, Any]) -> None:
+    custody, room = movable(unit(cores=2, **fields), unit("2", cores=2), hosts=(host("a"), host("b")))
+    assert moves(custody, room, ["1", "2"], ["a"]) == {"2": ("b",)}
+
+
+@pytest.mark.parametrize(
+    ("exclusive", "expected"), [(False, {"1": ("b",), "2": ("b",)}), (True, {"1": ("b",), "2": ("c",)})]
+)
+def test_each_has_the_room_that_those_before_leave(exclusive: bool, expected: dict[str, tuple[str, ...]]) -> None:
+    units = [unit(name, cores=1, memory_mb=150, exclusive=exclusive) for name in ("1", "2", "3")]
+    custody, room = movable(*units, hosts=(host("a"), host("b"), host("c", cores=8)))
+    assert moves(custody, room, ["1", "2"], ["a"]) == expected
+    third = moves(custody, room, ["1", "2", "3"], ["a"]).get("3")
+    assert third == (None if exclusive else ("c",)), "memory runs out as cores do"
+    asked = moves(custody, room, ["1", "2"], ["a"], lambda _: Shape(1, 3, 1, False))
+    assert asked == {"1": ("b",), "2": ("c",)}
+
+
+# ------------------------------------------------------------------------------------------------------------ lease times
+
+SETTINGS = Leases(lead_s=60.0, margin_s=5.0, suspend_mb_per_s=10.0)
+ONE = Shape(1, 4, 100, False)
+
+
+def booking(name: str, start_s: float, end_s: float, shape: Shape = ONE) -> Booking:
+    return Booking(AT + start_s, int(name), name, AT + end_s, shape)
+
+
+def test_the_core_is_woken_before_a_slot_at_its_beginning_and_at_its_end() -> None:
+    slots = [booking("1", 100.0, 200.0), booking("2", 150.0, 160.0)]
+    moments = []
+    at = AT
+    while (at := lease_times.next_moment(slots, SETTINGS, at)) < NEVER:
+        moments.append(at - AT)
+    assert moments == [40.0, 90.0, 100.0, 150.0, 160.0, 200.0]
+    assert lease_times.next_moment([], SETTINGS, AT) == NEVER
+
+
+@pytest.mark.parametrize(
+    ("slots", "wanted"),
+    [
+        ([], 0),
+        ([booking("1", 60.0, 100.0)], 3),
+        ([booking("1", 61.0, 100.0)], 0),
+        ([booking("1", -50.0, 0.5)], 3),
+        ([booking("1", -50.0, 0.0)], 0),
+        ([booking("1", 0.0, 100.0), booking("2", 0.0, 50.0)], 4),
+        ([booking(str(n), 0.0, 50.0, Shape(1, 2, 100, False)) for n in range(3)], 4),
+        ([booking("1", 0.0, 50.0, Shape(3, 1, 100, False))], 5),
+        ([booking("1", 0.0, 50.0, Shape(1, 5, 100, False))], 0),  # no host could hold it
+        ([booking("1", 0.0, 50.0), booking("2", 0.0, 50.0, Shape(1, 1, 100, False))], 4),
+        ([booking(str(n), 0.0, 50.0) for n in range(9)], 6),
+    ],
+)
+def test_slots_that_are_near_want_hosts_beside_what_does_not_make_way(slots: list[Booking], wanted: int) -> None:
+    hosts = tuple(host(f"h{n}") for n in range(6))
+    config = cloud(batch("hpc"))
+    state = State(jobs={"7": job(), "8": job(best_effort=True), "9": job()})
+    book = Book(fold(config=config), "hpc", state)
+    for slot in slots:
+        book.queue.book(slot)
+    open_units = {"7": ("h1", "h2"), "8": ("h3",), "9": ("h2",)}
+    capacities = Capacities.of(fold(hosts=hosts))
+    assert lease_times.hosts_wanted(book, open_units, capacities, SETTINGS, AT) == wanted
+
+
+@pytest.mark.parametrize(
+    ("grace_s", "saved", "later", "expected"),
+    [
+        (None, True, False, 5.0 + 40.0),
+        (None, True, True, 5.0 + 40.0),
+        (None, False, False, 5.0 + 20.0),
+        (None, False, True, 5.0 + 40.0),
+        (3.0, False, False, 5.0 + 20.0),
+    ],
+)
+def test_who_makes_way_for_a_slot_is_told_as_long_before_as_it_takes(
+    grace_s: float | None, saved: bool, later: bool, expected: float
+) -> None:
+    custody = fold(config=CloudConfig(name="test", departments=(batch("hpc"),), policy=Policy(kill_s=20.0)))
+    one = unit(nodes=2, memory_mb=200, grace_s=grace_s)
+    assert lease_times.clearing_s(custody, one, SETTINGS, saved=saved, saves_later=later) == expected
+    patient = unit(grace_s=500.0)
+    assert lease_times.clearing_s(custody, patient, SETTINGS, saved=False, saves_later=False) > 500.0
+    custody.state.config = None
+    assert lease_times.clearing_s(custody, unit(), SETTINGS, saved=False, saves_later=False) == 5.0
