@@ -117,6 +117,7 @@ def test_hosts_where_somebody_makes_way_stay_as_they_are() -> None:
     assert settled(site, start("1", "b", victims=["9"])) == [("b",)]
     away = settled(site, start("1", "gone"))
     assert away == [("gone",)]
+    assert settled(given(hosts=EMPTY, origin=("a",), empty_only=True), start("1", "gone")) == [("gone",)]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +168,8 @@ def test_a_machine_waits_for_a_job_of_its_size_and_its_user(
 def test_each_machine_serves_one_and_who_has_one_stays() -> None:
     site = given(Parked("b"), Parked("d"), Parked("d"), hosts=EMPTY)
     assert settled(site, start("2", "d"), start("3", "a")) == [("d",), ("b",)]
+    first = settled(given(Parked("d"), Parked("b"), hosts=EMPTY), start("2", "a"))
+    assert first == [("b",)], "the first by name"
     four = settled(site, start("2", "a"), start("3", "c"), start("4", "b"), start("5", "d"))
     assert four == [("b",), ("d",), ("a",), ("c",)]
     assert settled(site, start("2", "b"), start("3", "b")) == [("b",), ("b",)]

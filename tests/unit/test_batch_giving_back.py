@@ -376,6 +376,12 @@ def test_who_would_be_killed_keeps_nothing(requeues: int, wish: Any, kept: float
     assert found.kept_s("1") == kept
 
 
+def test_at_the_boundary_of_what_a_job_and_its_cloud_allow() -> None:
+    spare = endings(unit(**BEGAN), job(best_effort=True), able=False, on_reclaim="kill")
+    assert spare.preempted("1", WHY).disposal is Disposal.KILL
+    assert endings(unit(**BEGAN), job(on_reclaim="suspend"), requeues_max=0).saved("1")
+
+
 def test_whose_room_is_needed_makes_way_unless_it_ends_anyway() -> None:
     found = endings(unit(**BEGAN), job(best_effort=True))
     (closing,) = found.made_way(["1", "2"], "7", {"2": None})
@@ -407,6 +413,14 @@ def test_ranks_that_leave_go_to_the_best_hosts_that_stay_and_the_others_keep_the
     assert moves(custody, room, ["1"], ["a"]) == {"1": ("d", "b", "c")}, "one on its way out is still there"
     custody.state.units["9"] = unit("9", attempt=1)
     assert moves(custody, room, ["1"], ["a"]) == {"1": ("e", "b", "c")}
+
+
+def test_who_finds_no_room_keeps_nobody_else_from_moving() -> None:
+    custody, room = movable(unit("1", cores=2), unit("2", cores=2), hosts=(host("a"), host("b"), host("c", cores=8)))
+    sizes = {"1": Shape(1, 9, 1, False), "2": Shape(1, 1, 1, False)}
+    assert moves(custody, room, ["1", "2"], ["a"], sizes.__getitem__) == {"2": ("b",)}
+    whole = {"1": Shape(1, 1, 1, False), "2": Shape(1, 1, 1, True)}
+    assert moves(custody, room, ["1", "2"], ["a"], whole.__getitem__) == {"1": ("b",), "2": ("c",)}
 
 
 @pytest.mark.parametrize("fields", [{"held": True}, {"cancelled": True}])
@@ -462,6 +476,7 @@ def test_the_core_is_woken_before_a_slot_at_its_beginning_and_at_its_end() -> No
         ([booking("1", 0.0, 50.0, Shape(1, 5, 100, False))], 0),  # no host could hold it
         ([booking("1", 0.0, 50.0), booking("2", 0.0, 50.0, Shape(1, 1, 100, False))], 4),
         ([booking(str(n), 0.0, 50.0) for n in range(9)], 6),
+        ([booking(str(n), 0.0, 50.0, Shape(2, 4, 100, False)) for n in range(2)], 6),
     ],
 )
 def test_slots_that_are_near_want_hosts_beside_what_does_not_make_way(slots: list[Booking], wanted: int) -> None:
@@ -492,6 +507,9 @@ def test_who_makes_way_for_a_slot_is_told_as_long_before_as_it_takes(
     custody = fold(config=CloudConfig(name="test", departments=(batch("hpc"),), policy=Policy(kill_s=20.0)))
     one = unit(nodes=2, memory_mb=200, grace_s=grace_s)
     assert lease_times.clearing_s(custody, one, SETTINGS, saved=saved, saves_later=later) == expected
+    small = unit(memory_mb=100)
+    assert lease_times.clearing_s(custody, small, SETTINGS, saved=True, saves_later=False) == 5.0 + 10.0
+    assert lease_times.clearing_s(custody, small, SETTINGS, saved=False, saves_later=True) == 5.0 + 20.0
     patient = unit(grace_s=500.0)
     assert lease_times.clearing_s(custody, patient, SETTINGS, saved=False, saves_later=False) > 500.0
     custody.state.config = None

@@ -11,7 +11,8 @@ Rules
      booked, only between empty ones: what else runs on a host is then part of the plan.
   2. A host's name is settled once, by the first start that is planned there; whoever follows on that host follows.
   3. Who was suspended prefers its old hosts, rank by rank; a job of one node prefers a host where a parked VM of its cores,
-     its memory, its department (and its user, if `warm.share` says so) waits.  A parked VM serves one start.
+     its memory, its department (and its user, if `warm.share` says so) waits.  With its host it is settled (rule 2), so a
+     parked VM serves one start.
   4. Failing that a host without parked VMs is preferred: what waits there is not for this job, and would have to end first.
   5. Whose last attempt ended without a word, or whose attempts did not come up since one last did, goes to none of their hosts
      again if there is an equal one, else to that of longest ago.
@@ -73,19 +74,17 @@ class _Exchange:
         self.clear: dict[Free, Iterator[str]] = {}
         self.near: dict[Wish, dict[Free, list[str]]] = {}  # hosts where somebody waits, in order, by what they offer
 
-    def _waiting(self) -> dict[Wish, dict[str, int]]:
-        """How many parked VMs wait for whom, on which host."""
+    def _waiting(self) -> dict[Wish, dict[str, None]]:
+        """On which hosts parked VMs wait, for whom."""
         state, given = self.given.custody.state, self.given
-        found: dict[Wish, dict[str, int]] = {}
+        found: dict[Wish, dict[str, None]] = {}
         for host, keys in given.custody.index.parked.items():
             for key in keys:
                 unit = state.units[state.vms[key].unit]
                 if unit.dept == given.dept and host in self.room.free:
                     user = given.was.get(unit.id) if given.warm.share == "user" else ANYBODY
                     if user is not None:
-                        wish = Wish(unit.cores, unit.memory_mb, user)
-                        hosts = found.setdefault(wish, {})
-                        hosts[host] = hosts.get(host, 0) + 1
+                        found.setdefault(Wish(unit.cores, unit.memory_mb, user), {})[host] = None
         return found
 
     def settled(self) -> list[Start]:
@@ -95,13 +94,12 @@ class _Exchange:
                 origin, shuns, wish = self.given.origin(start.unit), self.given.shuns(start.unit), self._wish(start)
                 for rank, planned in enumerate(start.hosts):
                     self._settle_host(planned, origin[rank] if rank < len(origin) else "", shuns, wish)
-                self._serve(start, wish)
             found.append(start._replace(hosts=tuple(self.now.get(host, host) for host in start.hosts)))
         return found
 
     def _wish(self, start: Start) -> Wish | None:
         shape = start.shape
-        if shape.nodes != 1 or shape.exclusive or not self.waiting:
+        if shape.nodes != 1 or shape.exclusive:
             return None
         user = self.given.user(start.unit) if self.given.warm.share == "user" else ANYBODY
         wish = Wish(shape.cores, shape.memory_mb, user)
@@ -114,7 +112,6 @@ class _Exchange:
             return
         offers = self.room.free.get(host)
         if offers is None or (self.given.empty_only and not offers.empty):
-            self.fixed[host] = None
             return
         better = self._elsewhere(host, offers, shuns) if shuns else self._better(host, offers, origin, wish)
         if better != host:
@@ -122,13 +119,13 @@ class _Exchange:
         self.fixed[better] = None
 
     def _better(self, host: str, offers: Free, origin: str, wish: Wish | None) -> str:
-        if origin and origin not in self.fixed and self.room.free.get(origin) == offers:
+        if origin not in self.fixed and self.room.free.get(origin) == offers:
             return origin
         if wish is not None:
-            if self.waiting[wish].get(host, 0):
+            if host in self.waiting[wish]:
                 return host
             for name in self._near(wish, offers):
-                if name not in self.fixed and self.waiting[wish].get(name, 0):
+                if name not in self.fixed:
                     return name
         return self._clear(offers) or host if host in self.given.custody.index.parked else host
 
@@ -160,11 +157,3 @@ class _Exchange:
         host, other = self.now.get(planned, planned), self.then.get(better, better)
         self.now[planned], self.now[other] = better, host
         self.then[better], self.then[host] = planned, other
-
-    def _serve(self, start: Start, wish: Wish | None) -> None:
-        """A parked VM serves one start."""
-        if wish is not None:
-            host = self.now.get(start.hosts[0], start.hosts[0])
-            hosts = self.waiting[wish]
-            if hosts.get(host, 0):
-                hosts[host] -= 1

@@ -97,8 +97,9 @@ class Balancing:
         return vm is not None and vm.started_at is not None and not (job.is_local or job.constraint)
 
     def _machine(self, unit: Unit, now: float) -> Machine:
+        assert unit.began_at is not None
         again = self.state.again.get(unit.id)
-        left_s = self.book.ends_at(unit.id, unit.began_at or now) - now
+        left_s = self.book.ends_at(unit.id, unit.began_at) - now
         return Machine(unit.id, unit.cores, unit.memory_mb, left_s, 0 if again is None else again.moved)
 
     def _moved(self, move: Move) -> list[f.Fact]:

@@ -65,10 +65,10 @@ class Book:
 
     def has(self, unit: str) -> bool:
         """True if `unit` is of a job of this department that has not ended."""
-        return unit in self.state.jobs or job_of(unit) in self.state.jobs
+        return job_of(unit) in self.state.jobs
 
     def job(self, unit: str) -> Job:
-        return self.state.jobs.get(unit) or self.state.jobs[job_of(unit)]
+        return self.state.jobs[job_of(unit)]
 
     def said(self, unit: str) -> Kind:
         """Whose the unit is, and whether it was declared short, believed or not."""
@@ -159,7 +159,8 @@ class Book:
                 self.queue.book(Booking(job.lease.start_at, place.entered, unit, ends_at, job.shape))
         elif eligible and unit not in self.queue.where:
             self.queue.add(self.place(unit), job.shape, job.throttle, job.kind, self.owner(unit))
-            if known is not None and known.suspended and job.best_effort:
+            assert known is not None
+            if known.suspended and job.best_effort:
                 self.queue.suspended[unit] = self.state.again[unit].origin
         elif not eligible:
             self.queue.remove(unit)
@@ -209,7 +210,7 @@ class Book:
 
     def opened(self, unit: str, by: int, hosts: tuple[str, ...] = ()) -> None:
         """`by` (1 or -1) more open attempts of the unit.  `hosts`: of one that is over."""
-        if by < 0:
+        if hosts:
             self.ranking.over(unit, hosts)
         job, budgets = self.job(unit), self.queue.budgets
         if job.throttle:
@@ -223,7 +224,7 @@ class Book:
         old, new = self.queue.budgets, self._budgets()
         if old is None and new is None:
             return
-        names, suspended, running = [*self.queue.where, *self.queue.bookings], self.queue.suspended, self.queue.running
+        names, running = [*self.queue.where, *self.queue.bookings], self.queue.running
         self.queue = Queue(self.length_s, new)
         self.queue.running = running
         if new is not None:
@@ -231,7 +232,6 @@ class Book:
                 new.opened(self.owner(unit), self.job(unit).shape, 1)
         for unit in names:
             self.refresh(unit)
-        self.queue.suspended = suspended
 
     def _policy(self) -> BatchPolicy:
         department = self.custody.department(self.dept)
@@ -276,8 +276,7 @@ class Book:
         again.moved += why is not None and why.code is Code.BALANCED
         if known.suspended:
             again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
-            if known.began_at is not None and known.ended_at is not None:
-                again.used_s += known.ended_at - known.began_at
+            again.used_s += ran_for(known, self.custody.state.at)
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
             if why is not None and why.code is Code.NOT_SAVED and (before is None or before.code is not Code.BALANCED):
@@ -393,7 +392,7 @@ class Book:
             self._wake(unit)
 
     def _wake(self, name: str) -> None:
-        for waiting in sorted(self.dependents.get(name, ()), key=int):
+        for waiting in list(self.dependents.get(name, ())):
             self._look_again(waiting)
 
     def _look_again(self, name: str) -> None:

@@ -32,7 +32,7 @@ def next_due(custody: Custody, dept: str, after: float) -> float:
     if config is None or custody.held(dept) <= custody.quota(dept).hosts:
         return NEVER
     times = [by - config.policy.notice_s for _, by in custody.quota(dept).lowerings]
-    late_s = sorted({0.0, *latenesses(custody, dept)})
+    late_s = [0.0, *latenesses(custody, dept)]
     return min((at - early_s for at in times for early_s in late_s if at - early_s > after), default=NEVER)
 
 

@@ -37,7 +37,9 @@ class Ranking:
         self.at = 0.0  # ranks are as of this moment
         self.fair: dict[str, Fair] = {}
         self.department = 0.0  # its factor
-        self._of_user: dict[str, tuple[float, float]] = {}  # points of fair share, and of the user, as far as asked for
+        self._of_user: dict[
+            str, tuple[float, float]
+        ]  # points of fair share, and of the user, as far as asked since a look
         self._seen: object = None  # what the last look at standings followed from
 
     @property
@@ -52,7 +54,8 @@ class Ranking:
         self._seen, before = self._sources(now), (self.policy, self.at, self.fair, self.department)
         self.policy, self.at, self.fair = policy, self._moment(now, policy), {}
         self._of_user = {}
-        if self.by_points and config is not None:
+        if self.by_points:
+            assert config is not None
             members = [user.name for user in config.users if user.department == self.dept]
             self.department = multi.department_factor(config, self.dept)
             self.fair = multi.fair(policy.multi_factor, self._standing(self.at), members)
@@ -119,22 +122,23 @@ class Ranking:
         if not self.by_points:
             return [self.rank(place.unit) for place in places]
         jobs, settings, at, floor = self.state.jobs, self.policy.multi_factor, self.at, math.floor
-        job_named, of_user, weight, full_s = jobs.get, self._of_user, settings.weight_age, settings.age_full_s
-        priority, asked, size, quality, department, behind = None, "", 0.0, 0.0, 0.0, 0
+        of_user, weight, full_s = self._of_user, settings.weight_age, settings.age_full_s
+        of_asked: dict[tuple[int, str], tuple[int, float, float, float]] = {}
         found: list[int] = []
         for _, _, unit in places:
-            job = job_named(unit) or jobs[job_of(unit)]
-            if job.priority != priority or job.quality != asked:
-                priority, asked = job.priority, job.quality
+            job = jobs[job_of(unit)]
+            asked, user = of_asked.get((job.priority, job.quality)), of_user.get(job.user)
+            if asked is None:
                 _, _, size, quality, _, department = self.points(job)
                 behind = BEHIND if job.best_effort else 0
-            user = of_user.get(job.user)
+                asked = of_asked[job.priority, job.quality] = behind, size, quality, department
             if user is None:
                 points = self.points(job)
                 user = of_user[job.user] = points.fair_share, points.user
             age_s = at - job.since
             age = age_s / full_s if age_s > 0.0 else 0.0
             age = weight * (age if age < 1.0 else 1.0)
+            behind, size, quality, department = asked
             found.append(behind - floor(age + user[0] + size + quality + user[1] + department))
         return found
 
@@ -167,7 +171,7 @@ class Ranking:
     def _open(self) -> list[Holding]:
         units = self.custody.state.units
         jobs = self.state.jobs  # not all are there while a snapshot is being loaded: custody comes first
-        names = [n for n in self.custody.index.open.get(self.dept, ()) if n in jobs or job_of(n) in jobs]
+        names = [n for n in self.custody.index.open.get(self.dept, ()) if job_of(n) in jobs]
         found = [self._holding(name, units[name].hosts) for name in names]
         return sorted(holding for holding in found if holding is not None)
 

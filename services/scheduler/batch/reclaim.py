@@ -67,8 +67,11 @@ def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
 def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
     """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
     held = counted and is_its_own(again)
-    params = {"failed": again.launches + 1} if held and again is not None else {}
-    why = because(why.code, **(why.params | {"began": 0} | params))
+    params: dict[str, int] = {"began": 0}
+    if held:
+        assert again is not None
+        params["failed"] = again.launches + 1
+    why = because(why.code, **(why.params | params))
     return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
 
 

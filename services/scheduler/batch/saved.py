@@ -33,8 +33,9 @@ class Saved:
     def reported(self, fact: f.CheckpointReported) -> None:
         """Rule 1."""
         unit = self.custody.state.units.get(fact.unit)
-        if unit is None or not counts(unit, fact.attempt):
+        if not counts(unit, fact.attempt):
             return
+        assert unit is not None
         before, at = self.state.checkpoints.get(fact.unit), self.custody.state.at
         base_s, saved_s = (0.0, 0.0) if before is None else (before.base_s, before.saved_s)
         self.state.checkpoints[fact.unit] = Checkpoint(

@@ -41,6 +41,8 @@ from services.scheduler.derived.room import Room
 class BatchViews:
     """Of batch department `dept`."""
 
+    _rested_at: float  # when the next host has rested
+
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
         self.state = State()
@@ -69,8 +71,6 @@ class BatchViews:
             **dict.fromkeys(f.HostFact.__args__, self._on_host),
         }
         self._policy_of: tuple[CloudConfig | None, BatchPolicy] = (None, BatchPolicy())  # that configuration's
-        self._rested_at = NEVER
-        self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self.decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
         self._rebuild()
 
@@ -130,7 +130,7 @@ class BatchViews:
         self._rested_at = self.room.next_rested()
         self._demand: int | None = None  # None: to be worked out again
         self._due = NEVER  # when time alone may start something, as the last pass saw it
-        self._rests = False
+        self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self._forecast: Forecast | None = None  # made when an order asks for it
         self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
         self._passed_at = 0.0  # `now` of the last fruitless pass
