@@ -1,4 +1,4 @@
-"""How attempts end when their hosts are wanted: disposal, counts, who moves where, and how long before a slot."""
+"""How attempts end when their hosts are wanted: disposal, counts, and who moves where."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ import pytest
 
 from schemas import facts as f
 from schemas.capabilities import ALL
-from schemas.config import BatchPolicy, CloudConfig, Leases, Policy
+from schemas.config import BatchPolicy, CloudConfig
 from schemas.custody import Custody
 from schemas.custody_state import Broken, Host, Unit, Vm
 from schemas.facts import Disposal
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
-from services.scheduler.batch import lease_times, reclaim
+from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.endings import Endings
 from services.scheduler.batch.moving import moves
 from services.scheduler.batch.state import Again, Job, Paused, Refused, State
-from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.limits import Limit
 from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import Booking, Shape
+from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 from tests.support.world import batch, cloud
 
@@ -440,77 +438,3 @@ def test_each_has_the_room_that_those_before_leave(exclusive: bool, expected: di
     assert third == (None if exclusive else ("c",)), "memory runs out as cores do"
     asked = moves(custody, room, ["1", "2"], ["a"], lambda _: Shape(1, 3, 1, False))
     assert asked == {"1": ("b",), "2": ("c",)}
-
-
-# ------------------------------------------------------------------------------------------------------------ lease times
-
-SETTINGS = Leases(lead_s=60.0, margin_s=5.0, suspend_mb_per_s=10.0)
-ONE = Shape(1, 4, 100, False)
-
-
-def booking(name: str, start_s: float, end_s: float, shape: Shape = ONE) -> Booking:
-    return Booking(AT + start_s, int(name), name, AT + end_s, shape)
-
-
-def test_the_core_is_woken_before_a_slot_at_its_beginning_and_at_its_end() -> None:
-    slots = [booking("1", 100.0, 200.0), booking("2", 150.0, 160.0)]
-    moments = []
-    at = AT
-    while (at := lease_times.next_moment(slots, SETTINGS, at)) < NEVER:
-        moments.append(at - AT)
-    assert moments == [40.0, 90.0, 100.0, 150.0, 160.0, 200.0]
-    assert lease_times.next_moment([], SETTINGS, AT) == NEVER
-
-
-@pytest.mark.parametrize(
-    ("slots", "wanted"),
-    [
-        ([], 0),
-        ([booking("1", 60.0, 100.0)], 3),
-        ([booking("1", 61.0, 100.0)], 0),
-        ([booking("1", -50.0, 0.5)], 3),
-        ([booking("1", -50.0, 0.0)], 0),
-        ([booking("1", 0.0, 100.0), booking("2", 0.0, 50.0)], 4),
-        ([booking(str(n), 0.0, 50.0, Shape(1, 2, 100, False)) for n in range(3)], 4),
-        ([booking("1", 0.0, 50.0, Shape(3, 1, 100, False))], 5),
-        ([booking("1", 0.0, 50.0, Shape(1, 5, 100, False))], 0),  # no host could hold it
-        ([booking("1", 0.0, 50.0), booking("2", 0.0, 50.0, Shape(1, 1, 100, False))], 4),
-        ([booking(str(n), 0.0, 50.0) for n in range(9)], 6),
-        ([booking(str(n), 0.0, 50.0, Shape(2, 4, 100, False)) for n in range(2)], 6),
-    ],
-)
-def test_slots_that_are_near_want_hosts_beside_what_does_not_make_way(slots: list[Booking], wanted: int) -> None:
-    hosts = tuple(host(f"h{n}") for n in range(6))
-    config = cloud(batch("hpc"))
-    state = State(jobs={"7": job(), "8": job(best_effort=True), "9": job()})
-    book = Book(fold(config=config), "hpc", state)
-    for slot in slots:
-        book.queue.book(slot)
-    open_units = {"7": ("h1", "h2"), "8": ("h3",), "9": ("h2",)}
-    capacities = Capacities.of(fold(hosts=hosts))
-    assert lease_times.hosts_wanted(book, open_units, capacities, SETTINGS, AT) == wanted
-
-
-@pytest.mark.parametrize(
-    ("grace_s", "saved", "later", "expected"),
-    [
-        (None, True, False, 5.0 + 40.0),
-        (None, True, True, 5.0 + 40.0),
-        (None, False, False, 5.0 + 20.0),
-        (None, False, True, 5.0 + 40.0),
-        (3.0, False, False, 5.0 + 20.0),
-    ],
-)
-def test_who_makes_way_for_a_slot_is_told_as_long_before_as_it_takes(
-    grace_s: float | None, saved: bool, later: bool, expected: float
-) -> None:
-    custody = fold(config=CloudConfig(name="test", departments=(batch("hpc"),), policy=Policy(kill_s=20.0)))
-    one = unit(nodes=2, memory_mb=200, grace_s=grace_s)
-    assert lease_times.clearing_s(custody, one, SETTINGS, saved=saved, saves_later=later) == expected
-    small = unit(memory_mb=100)
-    assert lease_times.clearing_s(custody, small, SETTINGS, saved=True, saves_later=False) == 5.0 + 10.0
-    assert lease_times.clearing_s(custody, small, SETTINGS, saved=False, saves_later=True) == 5.0 + 20.0
-    patient = unit(grace_s=500.0)
-    assert lease_times.clearing_s(custody, patient, SETTINGS, saved=False, saves_later=False) > 500.0
-    custody.state.config = None
-    assert lease_times.clearing_s(custody, unit(), SETTINGS, saved=False, saves_later=False) == 5.0
