@@ -80,8 +80,11 @@ def test_whoever_is_looked_at_again_is_in_the_queue_once_and_only_if_it_may_star
         found.book.held(f.JobResumed(job=name, user="ann"))
     assert found.waiting() == ["1"]
     found.custody.state.config = cloud(batch("bio"))
-    found.ran("1", 5.0, Code.VM_ENDED)
+    found.ran("1", 5.0, Code.RECLAIMED)
     assert found.waiting() == ["1"]
+    found.submit("7", array=(0,))
+    found.book.held(f.JobResumed(job="7", user="ann"))
+    assert found.waiting() == ["1", "7_0"]
 
 
 def test_a_reason_stays_told_until_there_is_another() -> None:

@@ -170,6 +170,7 @@ def test_each_machine_serves_one_and_who_has_one_stays() -> None:
     assert settled(site, start("2", "d"), start("3", "a")) == [("d",), ("b",)]
     first = settled(given(Parked("d"), Parked("b"), hosts=EMPTY), start("2", "a"))
     assert first == [("b",)], "the first by name"
+    assert settled(given(Parked("a"), hosts=EMPTY), start("2", "a"), start("7", "a")) == [("a",), ("a",)]
     four = settled(site, start("2", "a"), start("3", "c"), start("4", "b"), start("5", "d"))
     assert four == [("b",), ("d",), ("a",), ("c",)]
     assert settled(site, start("2", "b"), start("3", "b")) == [("b",), ("b",)]

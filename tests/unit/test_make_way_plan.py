@@ -153,6 +153,26 @@ def test_a_start_behind_a_reservation_has_the_hosts_that_were_chosen_for_it(
     assert Yard("abc", FULL, {"2": shape()}).plan(gone) == [("2", "z", ())], "as the order has it"
 
 
+def test_of_the_hosts_that_were_chosen_for_it_only_those_in_use_are_cleared() -> None:
+    order = Order(lambda _: [Start("2", shape(4, 2), ("c", "a"), because(Code.BACKFILL))])
+    assert Yard("abc", FULL, {"2": shape(4, 2)}).plan(order) == [("2", "ca", ("x1",))]
+
+
+def test_at_the_first_start_that_cannot_be_the_order_is_asked_without_those_who_could_go() -> None:
+    wide = [Start("2", shape(4, 2), ("a", "b"), because(Code.BACKFILL)), *in_turn("c").plan(None)]  # type: ignore[arg-type]
+    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: wide), left=1)) == 2
+    nowhere = [Start("2", shape(), ("z",), because(Code.BACKFILL)), *in_turn("c").plan(None)]  # type: ignore[arg-type]
+    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: nowhere))) == 2
+
+
+def test_the_departments_order_says_who_goes_first() -> None:
+    assert Yard("ab", {"x2": ("a", 4), "x1": ("b", 4)}, {"2": shape()}).plan() == [("2", "b", ("x1",))]
+
+
+def test_best_effort_that_waits_is_production_to_no_order() -> None:
+    assert Yard("ab", {}, {"2": shape(), "x5": shape()}).plan() == [("2", "a", ())]
+
+
 def test_after_a_start_elsewhere_than_planned_the_rest_is_planned_anew() -> None:
     starts = [
         Start("2", shape(), ("a",), because(Code.FIRST_FIT)),
@@ -173,10 +193,15 @@ def test_who_fills_a_limit_makes_way_too_and_nobody_who_need_not() -> None:
     assert Yard("abc", runs, {"2": shape()}, cores_max=9).plan() == [("2", "a", ("x1",))], "it counts already"
     assert Yard("abc", runs, {"2": shape()}, cores_max=8).plan() == [("2", "a", ("x1", "x2"))]
     assert Yard("abcd", runs, {"2": shape()}, cores_max=4).plan(left=2) == []
+    assert Yard("abc", runs, {"2": shape()}, cores_max=99).plan() == [("2", "a", ("x1",))]
+    more = {"x1": ("a", 4), "x2": ("b", 1), "x3": ("c", 2), "x4": ("d", 3)}
+    assert Yard("abcde", more, {"2": shape()}, cores_max=8).plan() == [("2", "e", ("x1", "x3"))]
 
 
 def test_starts_of_a_pass_count_for_each_other() -> None:
     yard = Yard("abc", {"x1": ("a", 1)}, {"2": shape(), "3": shape()}, cores_max=8)
+    roomy = Yard("abc", {"x1": ("a", 1)}, {"2": shape(), "3": shape()}, cores_max=9)
+    assert roomy.plan(in_turn("b", "c")) == [("2", "b", ()), ("3", "c", ())]
     assert yard.plan(in_turn("b", "c")) == [("2", "b", ()), ("3", "c", ("x1",))]
 
 
