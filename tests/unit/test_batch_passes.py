@@ -1,0 +1,217 @@
+"""When a batch core asks its order again, and what one decision says: passes are counted, decisions read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from schemas import facts as f
+from schemas.custody import RULES
+from schemas.reasons import Code, because
+from services.runtime.core import NEVER
+from services.scheduler.batch.core import BatchCore
+from services.scheduler.policies.order import Agenda, Order, Situation
+from tests.support.leases import lease
+from tests.support.scheduling import cluster, core, decide, placed, running
+from tests.support.world import World, batch, cloud
+
+PATIENT = {"boot_timeout_s": 1e6}
+
+
+class Counted:
+    """A core whose order starts nobody; `passes`: what it was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, due: float | None = None, **order: Any) -> None:
+        self.passes: list[Situation] = []
+        self.due = due
+
+        def agenda(situation: Situation) -> Agenda:
+            return Agenda([], self.due or NEVER)
+
+        def plan(situation: Situation) -> list[Any]:
+            self.passes.append(situation)
+            return []
+
+        counting = Order(plan, agenda=None if due is None else agenda, **order)
+        monkeypatch.setattr(BatchCore, "order", property(lambda _: counting))
+
+    def again(self, world: World, does: Callable[[World], Any]) -> int:
+        """Passes after it."""
+        self.passes.clear()
+        does(world)
+        world.settle()
+        return len(self.passes)
+
+
+def fruitless(**policy: Any) -> World:
+    """Job 1 runs on h1, and 2 waits; h2 is free."""
+    world = cluster(2, held=2, **(PATIENT | policy))
+    world.strict = False
+    running(world, walltime_s=1e6, nodes=2, cores=1, best_effort="min_run_s" in policy)
+    world.submit(nodes=2, cores=4)
+    world.settle()
+    return world
+
+
+def says_anything(world: World) -> None:
+    world.write("admission", f.CheckpointReported(unit="1", attempt=1))
+
+
+def extended(world: World) -> None:
+    core(world)._expect("1")
+    says_anything(world)
+
+
+def later(seconds: float) -> Callable[[World], Any]:
+    def wait(world: World) -> None:
+        world.now += seconds
+        says_anything(world)
+
+    return wait
+
+
+def adopt(world: World) -> None:
+    config = cloud(batch("hpc", **PATIENT), batch("bio"))
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
+
+
+@pytest.mark.parametrize(
+    ("does", "asked"),
+    [
+        (says_anything, 0),
+        (later(1000.0), 0),
+        (extended, 0),
+        (lambda world: world.submit(nodes=2, cores=4), 1),
+        (lambda world: world.cancel("2"), 0),  # nobody waits any more
+        (lambda world: world.report("1"), 1),
+        (adopt, 1),
+    ],
+)
+def test_a_fruitless_pass_is_repeated_when_something_could_bear_fruit(
+    does: Callable[[World], Any], asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fruitless()
+    counted = Counted(monkeypatch)
+    adopt(world)
+    world.settle()
+    assert counted.again(world, does) == asked
+    assert counted.again(world, says_anything) == 0
+
+
+@pytest.mark.parametrize(("order", "policy"), [({"foresees": True}, {}), ({}, {"preemptions_per_hour_max": 5})])
+def test_an_order_that_looks_ahead_is_asked_when_an_end_is_expected_otherwise(
+    order: dict[str, Any], policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = fruitless(**policy)
+    counted = Counted(monkeypatch, **order)
+    assert counted.again(world, lambda w: w.submit(nodes=2, cores=4)) == 1
+    assert counted.again(world, says_anything) == 0
+    assert counted.again(world, extended) == 1
+    assert counted.again(world, says_anything) == 0
+
+
+def test_an_order_is_asked_again_when_its_own_moment_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = fruitless()
+    counted = Counted(monkeypatch, due=world.now + 50.0)
+    counted.again(world, lambda w: w.submit(nodes=2, cores=4))
+    assert core(world).wake_at() == world.now + 50.0
+    assert counted.again(world, later(49.0)) == 0
+    counted.due = world.now + 90.0
+    assert counted.again(world, later(1.0)) == 1
+    assert core(world).wake_at() == world.now + 89.0
+    assert counted.again(world, lambda w: [w.cancel("2"), w.cancel("3")]) == 0
+    assert core(world).wake_at() > world.now + 89.0, "nobody waits for it"
+
+
+def test_an_order_is_asked_again_when_time_lifts_a_guard_of_somebody_who_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = fruitless(min_run_s=60.0)
+    counted = Counted(monkeypatch)
+    counted.again(world, lambda w: w.submit(nodes=2, cores=4))
+    assert counted.again(world, later(59.0)) == 0
+    assert counted.again(world, later(1.0)) > 0
+    assert counted.again(world, later(1000.0)) == 0
+
+
+def test_an_order_is_not_asked_while_nobody_waits_or_the_department_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = cluster(1, **PATIENT)
+    world.strict = False
+    counted = Counted(monkeypatch)
+    assert counted.again(world, lambda w: w.grant("hpc")) == 0
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("bio"))))
+    assert counted.again(world, lambda w: w.submit()) == 0
+
+
+# ------------------------------------------------------------------------------------------------------------ one decision
+
+
+def kinds(world: World) -> list[type]:
+    return [type(fact) for fact in decide(world)]
+
+
+def test_beside_a_closing_others_start_unless_a_slot_may_need_the_room() -> None:
+    for booked in (False, True):
+        world = cluster(2, **PATIENT)
+        world.strict = False
+        running(world)
+        if booked:
+            lease(world, 5000.0, nodes=2)
+        world.settle()
+        job = world.submit(cores=4)
+        world.cancel("1")
+        assert (f.UnitPlaced in kinds(world)) is not booked
+        assert f.AttemptClosed in kinds(world)
+        world.settle()
+        assert world.states()[job] == "open"
+
+
+def test_attempts_that_are_cancelled_together_end_in_the_order_of_submission() -> None:
+    world = cluster(3)
+    world.strict = False
+    for _ in range(10):
+        world.submit()
+    world.settle()
+    for job in ("10", "9"):
+        world.cancel(job)
+    assert [fact.unit for fact in decide(world) if isinstance(fact, f.AttemptClosed)] == ["9", "10"]
+
+
+def test_cordoned_hosts_go_back_by_name_the_idle_ones_first_and_each_once() -> None:
+    world = cluster(4)
+    world.strict = False
+    running(world)
+    running(world)
+    for host in ("h4", "h3"):
+        world.cordon(host)
+    assert [fact.host for fact in decide(world) if isinstance(fact, f.HostReleased)] == ["h3", "h4"]
+    for host in ("h4", "h3", "h2"):
+        world.drain(host)
+    cordoned, drained = because(Code.CORDONED, hosts=["h3"]), because(Code.HOST_DRAINED, host="h2")
+    found = decide(world)
+    assert found[0] == f.HostReleased(host="h3", reason=cordoned)
+    assert [getattr(fact, "unit", None) or fact.host for fact in found[1:]] == ["h4", "2", "h2"]  # type: ignore[attr-defined]
+    assert found[-1] == f.HostReleased(host="h2", reason=drained)
+
+
+def test_a_slot_that_waits_wakes_the_core_before_it_begins() -> None:
+    world = cluster(1, **PATIENT)
+    lease(world, 5000.0)
+    world.settle()
+    assert core(world).wake_at() == world.now + 5000.0 - core(world).policy.leases.lead_s
+
+
+def test_a_department_without_a_quota_gives_nothing_back() -> None:
+    world = World(cloud(batch("hpc")))
+    world.hosts(1)
+    world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
+    assert (core(world).notice(), decide(world), placed(world)) == (0, [], {})
+    assert core(world).decided_at == world.now
+
+
+def test_best_effort_that_makes_way_ends_in_the_decision_that_starts_who_needs_its_room() -> None:
+    world = cluster(1)
+    world.strict = False
+    running(world, best_effort=True)
+    world.submit(cores=4)
+    assert kinds(world)[:2] == [f.AttemptClosed, f.UnitPlaced]
