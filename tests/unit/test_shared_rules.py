@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.broken import why_broken
 from schemas.capabilities import ALL
 from schemas.checkpoints import counts
-from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, Policy, User, WebPolicy
 from schemas.custody_state import Broken, Unit
 from schemas.facts_instances import InstanceReported
 from schemas.readiness import GUEST, Unready
@@ -330,6 +330,18 @@ def test_what_of_a_configured_release_lasts() -> None:
 def test_a_configuration_knows_its_departments_by_name() -> None:
     config = CloudConfig(name="c", departments=(batch(), Department(name="web", kind="web")))
     assert [config.department(name) for name in ("hpc", "web", "nobody")] == [*config.departments, None]
+    users = (User(name="ann", department="hpc", role="user"), User(name="bob", department="web", role="manager"))
+    known = CloudConfig(name="c", departments=(), users=users)
+    assert [known.user(name) for name in ("ann", "bob", "nobody")] == [*users, None]
+
+
+def test_every_lease_but_best_effort_has_a_time_of_its_own() -> None:
+    kinds: tuple[Any, ...] = ("advance", "deadline", "immediate", "best-effort")
+    assert [f.Lease(kind=kind).local for kind in kinds] == [True, True, True, False]
+
+
+def test_a_fact_knows_its_kind() -> None:
+    assert facts.kind_of(f.HostCleared(host="h1")) == "host.cleared"
 
 
 @pytest.mark.parametrize(
