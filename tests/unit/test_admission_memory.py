@@ -95,10 +95,12 @@ def test_one_that_is_over_is_not_held() -> None:
     assert msgspec.msgpack.decode(world.core.dump())["holds"] == {}
 
 
-def test_a_hold_of_a_unit_that_is_not_known_is_none() -> None:
+def test_a_hold_of_a_unit_that_is_over_or_not_known_is_none() -> None:
     """Snapshots of older versions may have one."""
     world = fold()
-    world.core._state.holds["99"] = STUCK
+    over = world.submit()
+    world.put(f.JobCancelled(job=over, user="ann"))
+    world.core._state.holds |= {over: STUCK, "99": STUCK}
     assert world.core.decide(0.0) == []
 
 

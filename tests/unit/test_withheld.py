@@ -124,10 +124,13 @@ def test_from_web_is_withheld_also_what_batch_uses_beyond_its_guarantee(
 
 
 def test_a_contract_between_batch_departments_keeps_nothing_from_web() -> None:
-    """Three are a's, two b's, of which each is guaranteed one; b lends web none, and a may: so nothing is withheld."""
-    three = (*(Department(name=name, kind="batch", guarantee=1) for name in "ab"), A_W[1])
-    contracts = (Lending(lender="a", borrower="b", hosts=0), Lending(lender="b", borrower="w", hosts=0))
-    assert withheld(site(*contracts, departments=three, w=(1, 2), a=(3, 3)).custody, "w", AT) == ()
+    """Of eight hosts five are a's and two b's, who lends none; w may have four of a's, and one more is the fourth."""
+    a, b = Department(name="a", kind="batch", guarantee=1), Department(name="b", kind="batch", guarantee=2, maximum=2)
+    contracts = (Lending(lender="a", borrower="b", hosts=0), Lending(lender="b", borrower="*", hosts=0))
+    made = site(*contracts, departments=(a, b, A_W[1]), a=(2, 2), b=(1, 1), w=(4, 9)).free("h7", "h8")
+    assert withheld(made.custody, "w", AT) == ()
+    made.put("provisioner", f.QuotaChanged(dept="w", hosts=5, by=0.0))
+    assert withheld(made.custody, "w", AT) == (Withheld("b", 1, 0, False),)
 
 
 def test_a_cloud_of_one_department_has_no_contract_that_binds() -> None:
