@@ -46,7 +46,7 @@ def changed(roll: Roll, **fields: Any) -> Roll:
     ],
 )
 def test_how_long_it_has_served_counts_from_when_it_was_ready_to_when_it_was_not(
-    served_s: float | None, fields: dict[str, float], for_s: float, so: bool
+    served_s: float | None, fields: dict[str, Any], for_s: float, so: bool
 ) -> None:
     assert one(served_s=served_s, **fields).has_served(for_s, NOW) is so
 
@@ -337,7 +337,7 @@ def test_a_roll_tells_how_many_are_there_and_who_is_not_ready_yet() -> None:
     assert (reason.code, reason.params) == (Code.ROLLING, told)
     reason = wr.why(FAILED, [one(2, served_s=9.0)], terms, NOW)
     assert reason is not None
-    last = {"exit": 3, "unit": "web.9", "cause": "boot_timeout"}
+    last: dict[str, Any] = {"exit": 3, "unit": "web.9", "cause": "boot_timeout"}
     assert reason.params == {"release": 2, "instances": 1, "others": 0, "failures": 2, **last}
     shaken = wr.why(changed(FAILED, stage="complete"), [one(1)], terms, NOW)
     assert shaken is not None
