@@ -155,7 +155,7 @@ def _rule(rules: Hosts) -> Overcommit:
 
 
 def _overcommits(sight: HostSight, rules: Hosts) -> bool:
-    return rules.cpu_overcommit > 1.0 and satisfies(sight.name, sight.cluster, sight.labels, rules.overcommit_use)
+    return satisfies(sight.name, sight.cluster, sight.labels, rules.overcommit_use)
 
 
 def is_ours(sight: HostSight, rules: Hosts) -> bool:

@@ -27,7 +27,7 @@ class Brake:
         return self.until
 
     def succeeded(self) -> None:
-        self.refusals, self.until = 0, 0.0
+        self.refusals = 0
 
     def eased(self) -> None:
         """There may be room now (rule 2)."""

@@ -86,10 +86,7 @@ class Fleet(Tracks):
 
     def may_start(self, key: str, want: Allocate, now: float) -> bool:
         """X3 for a VM that runs already, and waits: beside what is there now, since others that are placed find their own."""
-        host = self.custody.state.hosts.get(want.host)
-        if host is None or host.state != "held" or not self.desk.may_start(want.host, want.key):
-            return False
-        if self.ledger.older_open(want.unit, want.attempt):
+        if not self.desk.may_start(want.host, want.key) or self.ledger.older_open(want.unit, want.attempt):
             return False
         if not self.ledger.has_room(key, now):
             self._evict(key, now)
@@ -318,7 +315,7 @@ class Fleet(Tracks):
     def _deployment(self, key: str, now: float) -> Deploy | Migrate | None:
         """The call, if X3 allows it now; else the key waits where it will be found."""
         vm, track = self.custody.state.vms[key], self.tracks[key]
-        host = self.custody.state.hosts[vm.host]  # it is live, so it is there
+        host = self.custody.state.hosts[vm.host]  # its attempt is live, so the host is held
         if (
             track.phase is Phase.HELD and host.quarantine_until > now
         ):  # its attempt is better off elsewhere: none is tried
@@ -327,7 +324,7 @@ class Fleet(Tracks):
         waits_for = ""
         if self.ledger.older_open(vm.unit, vm.attempt):
             waits_for = f"u:{vm.unit}"
-        elif host.state != "held" or not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key, now):
+        elif not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key, now):
             waits_for = f"h:{vm.host}"
             self._evict(key, now)
         elif self.desk.probation.resting_until(vm.host) > now:

@@ -51,8 +51,7 @@ class HostDesk:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers = ledger, timers
         self.custody = ledger.custody
-        self.polled = self.pool_wanted = False
-        self.suspicious = False  # a look showed VMs that nobody knows: an audit is wanted
+        self.polled = self.pool_wanted = self.suspicious = False  # the last: a look showed VMs that nobody knows
         self.seen: dict[str, HostSight] = {}
         self.news: dict[str, None] = {}
         self.empty: dict[str, int] = {}  # host -> ticket of the look that showed none of ours
@@ -191,7 +190,7 @@ class HostDesk:
         else:
             self.pool_wanted = self.pool_wanted or result.outcome is Outcome.GONE
             self.news[name] = None
-        if self.empty.get(name, -1) != ticket:
+        if self.empty.get(name) != ticket:
             self.not_before[name] = now + LOOK_AGAIN_S
 
     # ------------------------------------------------------------------------------------------------------------- calls
@@ -269,7 +268,7 @@ class HostDesk:
         name = host.name
         if not self.ledger.is_left(name):
             return []
-        if self.empty.get(name, -1) > self.ledger.touched.get(name, 0):
+        if self.empty.get(name, 0) > self.ledger.touched.get(name, 0):
             return [f.HostCleared(host=name)]
         if name in self.looking:
             return []

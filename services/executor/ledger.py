@@ -268,14 +268,14 @@ class Ledger(Aims):
         self._arrive(key)
         room, kept = self.state.rooms.pop(key), self.state.kept.pop(key, None)
         self.state.doomed.pop(key, None)
-        host, unit = room.host, key.rsplit("/", 2)[0]
+        host, unit = room.host, key.partition("/")[0]
         if kept is not None and kept.aim is Aim.PARK:
             del self.parked[self.custody.state.units[unit].dept][key]
         self.by_vm.pop(room.vm, None)
         _remove(self.by_unit, unit, key)
         _remove(self.by_host, host, key)
         self._touch(host)
-        self.dirty[key] = self.freed[f"h:{host}"] = self.freed[f"u:{unit}"] = None
+        self.dirty[key] = self.freed[f"u:{unit}"] = None
 
     def _host_taken(self, fact: f.HostReleased | f.HostSeized | f.HostLost, meta: Meta) -> None:
         self._host_moved(fact, meta)
@@ -293,7 +293,6 @@ class Ledger(Aims):
     def _host_moved(self, fact: Any, _meta: Meta) -> None:
         self._wear(fact)
         self._touch(fact.host)
-        self.freed[f"h:{fact.host}"] = None
 
     def _configured(self, _fact: f.ConfigAdopted, _meta: Meta) -> None:
         """Other rules for hosts, perhaps."""
@@ -301,11 +300,11 @@ class Ledger(Aims):
 
     def _touch(self, host: str) -> None:
         self.touched[host] = self.next_tick()
-        self.freed.setdefault(f"h:{host}", None)
+        self.freed[f"h:{host}"] = None
 
     def _left(self, host: str, key: str) -> None:
         self._touch(host)
-        self.freed[f"h:{host}"] = self.freed[f"u:{key.rsplit('/', 2)[0]}"] = None
+        self.freed[f"u:{key.partition('/')[0]}"] = None
 
     def _review(self, unit: str) -> None:
         """Something has become of its attempt: its VMs that have no reason to run, or to be saved, must end."""
@@ -314,16 +313,12 @@ class Ledger(Aims):
                 known = self.custody.state.units[unit]
                 if not (known.suspended or known.resumes):
                     self._tell(key, Told.UNSAVED)
-            elif not self._waits(key) and not self.custody.live(unit, self.custody.state.vms[key].attempt):
+            elif key not in self.state.kept and not self.custody.live(unit, self.custody.state.vms[key].attempt):
                 self._tell(key, Told.CLOSED)
 
     def _goes_on(self, key: str) -> bool:
         kept = self.state.kept.get(key)
         return kept is not None and kept.aim in _GOES_ON
-
-    def _waits(self, key: str) -> bool:
-        kept = self.state.kept.get(key)
-        return kept is not None and kept.aim not in _GOES_ON
 
     # ------------------------------------------------------------------------------------------------------------- warm
 
@@ -441,7 +436,7 @@ class Ledger(Aims):
             found += [f"{k} is {what} and not open" for k in keys if k not in vms]
         for key, vm in vms.items():
             held = vm.host in hosts and hosts[vm.host].state == "held"
-            if key not in doomed and not (held and (self._waits(key) or custody.live(vm.unit, vm.attempt))):
+            if key not in doomed and not (held and (key in self.state.kept or custody.live(vm.unit, vm.attempt))):
                 found.append(f"{key} is open on {vm.host} and should be doomed")
             if self._goes_on(key) and (key not in doomed or custody.live(vm.unit, vm.attempt)):
                 found.append(f"{key} is kept for a later attempt, and should be doomed and not live")
@@ -459,4 +454,4 @@ class Ledger(Aims):
 
 def _order(key: str) -> tuple[tuple[int, int, str], str]:
     """A total order of VMs by their unit's submission."""
-    return sort_key(key.split("/", 1)[0]), key
+    return sort_key(key.partition("/")[0]), key

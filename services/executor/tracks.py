@@ -45,7 +45,6 @@ class Tracks:
         if track is None:
             return
         self._unqueue(track)
-        self.evicted.pop(before, None)
         if vm is not None:
             track.rebind(key, vm.host)
             self.tracks[key] = track

@@ -9,6 +9,7 @@ from schemas import facts as f
 from schemas.facts import Fact
 from services.executor.appraisal import DISABLED, EXCLUDED, LATE
 from services.executor.calls import HostSight, HostsSeen, HostTold, Look, Outcome, Phase, Result, Sample
+from services.executor.core import ExecutorCore
 from services.executor.hosts import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostDesk
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD
@@ -356,3 +357,27 @@ def test_where_a_sight_differs_from_the_one_before_who_waits_there_is_told() -> 
     assert desk(bench)._differs(None, sight)
     assert desk(bench)._differs(sight, None)
     assert not desk(bench)._differs(None, None)
+
+
+@pytest.mark.parametrize("looked", [False, True])
+def test_after_a_snapshot_a_host_is_cleared_by_the_first_look_and_not_before(looked: bool) -> None:
+    bench = Bench(1)
+    bench.grant("h0")
+    bench.write("scheduler.hpc", f.HostReleased(host="h0"))
+    core = ExecutorCore(bench.custody)
+    core.load(bench.core.dump())
+    core.take_over(bench.now)
+    desk_ = core.desk
+    desk_.polled, desk_.seen = True, {"h0": bench.host("h0")}
+    desk_.news["h0"] = None
+    if looked:
+        core.observe(HostsSeen(core.ticket(), [bench.host("h0")]), bench.now)
+    assert core.decide(bench.now) == ([f.HostCleared(host="h0")] if looked else [])
+
+
+def test_what_the_journal_says_until_now_it_does_not_say_any_more() -> None:
+    bench = Bench(1)
+    host = bench.custody.state.hosts["h0"]
+    host.quarantine, host.quarantine_until = DISABLED, bench.now
+    desk(bench).news["h0"] = None
+    assert bench.decide() == []

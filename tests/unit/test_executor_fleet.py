@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas.config import Warm
+from services.executor.aims import LINGER_S
 from services.executor.calls import (
     Allocate,
     Call,
@@ -105,110 +107,6 @@ def test_what_is_watched_comes_by_turns_and_no_more_than_one_poll_can_show() -> 
     assert fleet.watch_list() == list(range(WATCHED_MAX))
     assert fleet.watch_list() == [WATCHED_MAX, *range(WATCHED_MAX - 1)]
     assert fleet.watched[5] == "5/1/0"
-
-
-# ---------------------------------------------------------------------------------------------------------- answers and sights
-
-
-@pytest.mark.parametrize("settled", [False, True])
-def test_an_answer_is_its_vms_though_it_is_another_attempts_by_then(settled: bool) -> None:
-    bench = held()
-    [vm] = bench.run("1", "h0")
-    bench.close("1", disposal=MIGRATE)
-    bench.now += FAST.save_s / 2
-    [save] = bench.calls()
-    bench.place("1", "h1", attempt=2)
-    bench.write("executor", f.VmAllocated(unit="1", attempt=2, rank=0, vm=vm, host="h1"))
-    if settled:
-        assert bench.calls() == []
-    tell(bench, save, Outcome.REFUSED)
-    bench.now += 0.1
-    assert bench.calls() == [Migrate("1/2/0", vm, "h1", 1)]
-
-
-def test_an_answer_about_a_vm_that_is_gone_is_nobodys() -> None:
-    bench = held()
-    bench.run("1", "h0")
-    bench.close("1")
-    [terminate] = bench.calls()
-    bench.write("executor", f.VmEnded(unit="1", attempt=1, rank=0, why="x"))
-    tell(bench, terminate, Outcome.OK)
-    assert [call for call in bench.calls() if isinstance(call, Terminate)] == []
-    tell(bench, terminate, Outcome.OK)
-
-
-def test_while_a_call_is_in_flight_sights_of_its_vm_say_nothing_and_then_those_begun_after_it() -> None:
-    bench, deploy = journaled()
-    see(bench, deploy.vm, Phase.FAILED)
-    assert track(bench).phase is Phase.HELD
-    early = bench.core.ticket()
-    tell(bench, deploy, Outcome.OK)
-    heard = track(bench).heard
-    assert early < heard
-    for ticket, phase in ((early, Phase.MOVING), (heard, Phase.RUNNING)):
-        bench.core.observe(VmsSeen(ticket, [deploy.vm], [Sight(deploy.vm, Phase.RUNNING)]), bench.now)
-        assert track(bench).phase is phase
-    assert bench.decide() == [f.VmStarted(unit="1", attempt=1, rank=0)]
-
-
-def test_where_it_runs_is_known_again_only_when_it_was_seen_since_the_last_call() -> None:
-    bench, deploy = journaled()
-    tell(bench, deploy, Outcome.OK)
-    see(bench, deploy.vm, Phase.RUNNING, one_host=0)
-    assert track(bench).one_host == 0
-    see(bench, deploy.vm, Phase.RUNNING)
-    assert track(bench).one_host == 0
-    bench.decide()
-    bench.close("1", disposal=MIGRATE)
-    bench.place("1", "h1", attempt=2)
-    bench.decide()
-    [migrate] = bench.calls()
-    tell(bench, migrate, Outcome.OK)
-    assert track(bench, "1/2/0").one_host == -1
-
-
-@pytest.mark.parametrize(
-    ("one_host", "doubted", "deployed", "phase", "so"),
-    [
-        (-1, False, False, Phase.RUNNING, False),
-        (-1, False, True, Phase.RUNNING, True),
-        (-1, False, False, Phase.MOVING, True),
-        (1, False, True, Phase.RUNNING, True),
-        (0, False, True, Phase.MOVING, False),
-        (0, True, False, Phase.RUNNING, True),
-    ],
-)
-def test_it_may_yet_arrive_if_its_newest_record_is_there_or_a_call_is_in_doubt(
-    one_host: int, doubted: bool, deployed: bool, phase: Phase, so: bool
-) -> None:
-    bench = held()
-    found = Track("1/1/0", 7, "h1", phase, deployed=deployed, one_host=one_host)
-    if doubted:
-        bench.core.fleet.doubted[7] = False
-    assert bench.core.fleet._may_arrive(found) is so
-    bench.custody.state.hosts.pop("h1")
-    assert bench.core.fleet._may_arrive(found) is (so and one_host != 1)
-
-
-def test_a_sight_that_shows_nothing_new_leaves_it_as_it_is() -> None:
-    bench, deploy = journaled()
-    tell(bench, deploy, Outcome.OK)
-    see(bench, deploy.vm, Phase.RUNNING)
-    bench.decide()
-    bench.core.ledger.dirty.clear()
-    see(bench, deploy.vm, Phase.RUNNING, why="words")
-    assert not bench.core.ledger.dirty
-    assert track(bench).why == ""
-
-
-def test_a_sight_that_does_not_say_where_a_moving_vm_runs_is_none() -> None:
-    bench, migrate = moving()
-    tell(bench, migrate, Outcome.OK)
-    see(bench, migrate.vm, Phase.RUNNING)
-    assert track(bench, "1/2/0").phase is Phase.MOVING
-    assert bench.decide() == []
-    see(bench, migrate.vm, Phase.RUNNING, one_host=1)
-    assert bench.decide() == [f.VmStarted(unit="1", attempt=2, rank=0)]
 
 
 # ----------------------------------------------------------------------------------------------------------- starts (X1 to X3)
@@ -474,3 +372,90 @@ def test_only_what_is_told_to_be_saved_is_left_alone_from_then_on() -> None:
     [ended] = bench.core.decide(bench.now)
     assert ended == f.VmEnded(unit="1", attempt=1, rank=0, why="vanished")
     assert not track(bench).said_saved
+
+
+def test_what_moves_is_left_alone_while_its_binding_is_on_its_way_to_the_journal() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1", disposal=MIGRATE)
+    bench.place("1", "h1", attempt=2)
+    [bound] = bench.core.decide(bench.now)
+    assert isinstance(bound, f.VmAllocated)
+    see(bench, vm, Phase.UNKNOWN)
+    assert bench.calls() == []
+
+
+def test_what_has_arrived_has_moved_however_late() -> None:
+    bench, migrate = moving()
+    tell(bench, migrate, Outcome.OK)
+    see(bench, migrate.vm, Phase.RUNNING, one_host=1)
+    bench.now += FAST.save_s
+    assert bench.decide() == [f.VmStarted(unit="1", attempt=2, rank=0)]
+
+
+def test_a_vm_of_which_its_host_does_not_say_is_watched() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    see(bench, vm, Phase.UNKNOWN)
+    bench.calls()
+    assert bench.core.watch_list() == [vm]
+
+
+def test_a_new_leader_finds_that_a_host_does_not_let_go_of_a_vm() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1")
+    bench.now += FAST.kill_s
+    bench.core.take_over(bench.now)
+    bench.see_hosts()
+    bench.audit()
+    began = bench.now
+    while bench.now < began + FAST.stuck_s:
+        for call in bench.calls():
+            tell(bench, call, Outcome.OK)
+        see(bench, vm, Phase.RUNNING)
+        assert bench.decide() == []
+        bench.now += 0.1
+    bench.now += 0.1
+    assert f.HostLost(host="h0", reason="stuck") in bench.decide()
+
+
+def test_a_host_that_is_gone_is_not_lost_for_what_was_stuck_there() -> None:
+    bench = Bench(1)
+    bench.core.fleet.stuck = {"h9": None, "h0": None}
+    assert bench.decide() == [f.HostLost(host="h0", reason="stuck")]
+    assert bench.core.fleet.stuck == {"h0": None}
+    bench.decide()
+    assert bench.core.fleet.stuck == {}
+
+
+def test_what_lingers_and_shuts_down_is_ended_hard_when_its_time_is_over() -> None:
+    bench = held(warm=Warm(idle_s=10.0))
+    [vm] = bench.run("1", "h0")
+    bench.report("1")
+    see(bench, vm, Phase.MOVING)
+    bench.now += LINGER_S
+    assert bench.calls() == []
+    assert bench.core.wake_at() == bench.now + FAST.kill_s
+    bench.now = bench.core.wake_at()
+    assert bench.calls() == [Terminate("1/1/0", vm, True)]
+
+
+def test_while_starts_are_paused_what_runs_moves_all_the_same() -> None:
+    bench = held()
+    bench.run("1", "h0")
+    bench.close("1", disposal=MIGRATE)
+    bench.place("1", "h1", attempt=2)
+    bench.decide()
+    bench.write("executor", f.StartsPaused(since=bench.now, failed=3, tried=3, why="x"))
+    assert [type(call) for call in bench.calls()] == [Migrate]
+
+
+def test_a_vm_that_an_earlier_leader_gave_the_rank_is_not_taken_for_the_one_that_was_made_now() -> None:
+    bench = held()
+    bench.place("1", "h0")
+    [allocate] = bench.calls()
+    bench.answer(allocate)
+    bench.write("executor", f.VmAllocated(unit="1", attempt=1, rank=0, vm=9, host="h0"))
+    assert bench.calls() == []
+    assert track(bench).phase is None

@@ -448,3 +448,9 @@ def test_a_host_of_one_core_that_has_stopped_begins_again_a_margin_below_too() -
     assert cores_offered(1, 0.59, 0, rule) == 2
     assert cores_offered(1, 0.59, 1, rule) == 1
     assert cores_offered(1, 0.6 - MARGIN - 0.01, 1, rule) == 2
+
+
+def test_a_host_of_one_core_is_overcommitted_too() -> None:
+    judge = Judge(cpu_overcommit=2.0)
+    judge.sampled(1000.0, 10)
+    assert judge.of(1000.0, cores=1, max_cpu=200).cores == 2

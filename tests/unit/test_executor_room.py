@@ -400,3 +400,33 @@ def test_nothing_is_deployed_that_is_not_journaled_nor_allocated_that_is() -> No
         "9/1/0 is to be deployed and not journaled (X1)",
         "1/1/0 is allocated again (X2)",
     ]
+
+
+@pytest.mark.parametrize("host", ["h2", "h9"])
+def test_what_is_journaled_for_a_host_that_is_not_held_has_no_reason_to_run(host: str) -> None:
+    bench = held()
+    bench.place("1", "h0")
+    bench.write("executor", f.VmAllocated(unit="1", attempt=1, rank=0, vm=7, host=host))
+    assert list(ledger(bench).state.doomed) == ["1/1/0"]
+
+
+def test_what_has_a_whole_host_is_taken_over_by_a_job_that_wants_one() -> None:
+    bench = held(warm=WARM)
+    place(bench, "1", "h0", exclusive=True)
+    bench.settle()
+    vm = bench.custody.state.vms["1/1/0"].vm
+    bench.report("1")
+    bench.park("1")
+    bench.settle()
+    place(bench, "2", "h0", exclusive=True)
+    bench.settle()
+    assert bench.custody.state.vms["2/1/0"].vm == vm
+
+
+def test_of_an_attempt_that_is_broken_nothing_is_wanted_after_a_snapshot() -> None:
+    bench = held()
+    bench.place("1", "h0")
+    lost(bench, "h0")
+    loaded = Ledger(bench.custody)
+    loaded.load(ledger(bench).state)
+    assert (loaded.wants, loaded.binding) == ({}, {})

@@ -272,7 +272,7 @@ def test_one_that_was_tried_and_comes_up_ends_it_and_what_failed_is_forgotten() 
     site.settle()
     assert site.may_start()
     assert site.fault.facts() == []
-    site.now += 1.0
+    assert site.fault.hosts() == []
     assert [site.fails(host) for host in range(3)] == [False, False, True], "counted anew"
     site.write()
     site.settle()
@@ -402,3 +402,28 @@ def test_who_found_no_room_says_nothing_of_the_site_and_rests() -> None:
     assert not desk.site.on
     assert desk.rules == Hosts(quarantine_after=1)
     assert bench.decide() == []
+
+
+def test_what_failed_in_a_pause_that_was_short_counts_no_more() -> None:
+    site = paused()
+    site.now += TRY_FIRST_S
+    site.starts(3, "9")
+    site.succeeds(3, "9")
+    site.write()
+    site.settle()
+    assert [site.fails(host) for host in (3, 4)] == [False, False]
+    assert site.fault.hosts() == ["h3", "h4"]
+
+
+def test_a_pause_that_begins_before_the_end_of_the_last_one_was_looked_at_begins_anew() -> None:
+    site = paused()
+    site.now += TRY_FIRST_S
+    site.starts(0, "9")
+    site.succeeds(0, "9")
+    site.write()
+    site.fails(4, "9")
+    assert site.fails(3) or site.fails(0)
+    assert [type(fact) for fact in site.write()] == [f.StartsPaused]
+    assert site.fault.facts() == []
+    site.succeeds(0, "9")  # tried in the pause before
+    assert site.fault.facts() == []

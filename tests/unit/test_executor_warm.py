@@ -389,6 +389,12 @@ def test_who_is_to_make_room_is_taken_over_by_nobody_any_more() -> None:
     assert end == Terminate("1/1/0", vm, True)
     bench.answer(end, Outcome.UNSURE)
     bench.close("2")
+    [other] = bench.calls()
+    assert isinstance(other, Terminate)
+    assert other.key == "2/1/0"
+    bench.answer(other)
+    bench.poll()
+    assert kinds(bench.decide()) == ["vm.ended"]
     bench.place("3", "h0")
     assert [fact for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == []
     assert "1/1/0" in bench.core.fleet.evicted
