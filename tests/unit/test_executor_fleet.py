@@ -459,3 +459,10 @@ def test_a_vm_that_an_earlier_leader_gave_the_rank_is_not_taken_for_the_one_that
     bench.write("executor", f.VmAllocated(unit="1", attempt=1, rank=0, vm=9, host="h0"))
     assert bench.calls() == []
     assert track(bench).phase is None
+
+
+def test_a_vm_is_looked_at_again_only_when_something_concerns_it() -> None:
+    bench = held()
+    bench.run("1", "h0")
+    assert bench.calls() == []
+    assert (bench.core.ledger.dirty, bench.core.ledger.freed, bench.core.ledger.rebound) == ({}, {}, {})

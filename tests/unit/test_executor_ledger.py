@@ -346,3 +346,19 @@ def test_who_is_resumed_takes_nothing_over() -> None:
     assert ledger(bench).taken_over("h0", bench.now) == ()
     bench.place("3", "h0")
     assert ledger(bench).taken_over("h0", bench.now) == ("2/1/0",)
+
+
+def test_what_is_wanted_after_a_snapshot_is_asked_for_in_the_order_of_submission() -> None:
+    bench = held()
+    for unit in ("9", "10", "11"):
+        bench.place(unit, "h0")
+    core = ExecutorCore(bench.custody)
+    core.load(bench.core.dump())
+    assert list(core.ledger.wants) == ["9/1/0", "10/1/0", "11/1/0"]
+
+
+def test_however_short_the_time_to_wait_is_a_completed_jobs_vm_may_be_parked() -> None:
+    bench = held(warm=Warm(idle_s=0.5))
+    bench.run("1", "h0")
+    bench.report("1")
+    assert ledger(bench).aim("1/1/0", bench.now) is Aim.LINGER

@@ -427,3 +427,16 @@ def test_a_pause_that_begins_before_the_end_of_the_last_one_was_looked_at_begins
     assert site.fault.facts() == []
     site.succeeds(0, "9")  # tried in the pause before
     assert site.fault.facts() == []
+
+
+def test_while_somebody_is_tried_a_start_is_wanted() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    assert vm == 0
+    site = bench.core.desk.site
+    bench.write("executor", f.StartsPaused(since=bench.now, failed=3, tried=3, why="x"))
+    site.settle(bench.now, woken=False, waiting=False)
+    site.starts("h0", "1/1/0", bench.now)
+    bench.now += FADES_S
+    site.settle(bench.now, woken=False, waiting=False)
+    assert site.facts() == []
