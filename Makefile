@@ -7,6 +7,7 @@
 # make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
+# make hostile [ROUNDS=1] users, jobs, clients and an oned that misbehave; more rounds fuzz for longer
 # make mutants [MODULES="schemas/fair.py …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
 #             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
@@ -30,7 +31,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-long test-traces lint types chaos properties mutants faults failures outage crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench setup tools clean
 
 demo: $(READY)
 	@sh deploy/tools.sh haproxy || true
@@ -87,6 +88,9 @@ chaos: setup
 ROUNDS ?= 1
 properties: setup
 	@for round in $$(seq $(ROUNDS)); do PROPERTIES=search $(BIN)/python -m pytest -q -x -n 2 tests/properties || exit 1; done
+
+hostile: setup
+	@HOSTILE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -n 2 tests/hostile
 
 MINUTES ?= 60
 mutants: setup

@@ -31,6 +31,7 @@ from typing import Any, Final, Literal, TypeAlias
 import orjson
 
 from schemas.hidden import shown_in_json
+from services.runtime.log_flood import Flood
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Form: TypeAlias = Literal["text", "json"]
@@ -220,6 +221,7 @@ def configure(level: str, form: Form = "text", **fields: object) -> None:
     that libraries write, too."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Formatter(form, fields))
+    handler.addFilter(Flood(_event_of, _tell_left_out))
     ours, others = logging.getLogger(_ROOT), logging.getLogger()
     ours.handlers[:] = others.handlers[:] = [handler]
     ours.propagate = False
@@ -229,6 +231,17 @@ def configure(level: str, form: Form = "text", **fields: object) -> None:
     sys.excepthook = _uncaught
     threading.excepthook = _uncaught_of_thread
     sys.unraisablehook = _uncaught_at_all
+
+
+def _event_of(record: logging.LogRecord) -> str:
+    said = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    return said.event if isinstance(said, _Said) else ""
+
+
+def _tell_left_out(record: logging.LogRecord, count: int) -> None:
+    said = record.args[0] if isinstance(record.args, tuple) and record.args else None
+    if isinstance(said, _Said):
+        said.fields["left_out"] = count
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
