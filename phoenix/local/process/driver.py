@@ -135,6 +135,7 @@ class ProcessDriver:
                 await asyncio.to_thread(leavings.remove, users.block)
             except OSError as error:
                 _log.warning("what earlier VMs have left on this machine cannot all be removed: %s", error)
+        self._spawner.hides = users is not None
         self._spawner.on_start = self._record_nursery
         self._spawner.start()
         self._session = new_session()

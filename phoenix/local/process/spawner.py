@@ -94,6 +94,7 @@ class Spawner:
         self._outbox: deque[tuple[memoryview, tuple[int, ...]]] = deque()
         self._inbox = bytearray()
         self._last_ident = 0
+        self.hides = False  # other users' processes from each job (zygote.py rule 10)
         self.on_start: Callable[[int], None] = lambda _pid: None
 
     @property
@@ -106,7 +107,7 @@ class Spawner:
         ours, theirs = socket.socketpair()
         with theirs:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES],
+                [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES, *([zygote.HIDE] if self.hides else [])],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PATH": os.defpath},

@@ -23,6 +23,9 @@ stdout and stderr.
 8. A frame that is too large or cannot be read refuses that one request, and nothing else.
 9. Who is moved into a control group is not counted against its limit of processes by the kernel, so a child that finds it
    exceeded refuses itself.
+10. Where jobs have users of their own, each sees no other's processes, nor their arguments: the nursery, and so whatever it
+   starts, has a /proc mounted with hidepid, in a mount namespace in which everything else is the machine's (Linux 5.8; where
+   the machine does not let it, arguments are seen by all, as on any machine).
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ import select
 import signal
 import socket
 import struct
+import sys
 import time
 from typing import Any, NoReturn
 
@@ -48,6 +52,8 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024  # one script's environment and arguments; th
 OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default soft limit is often 1024
 WHY_BYTES_MAX = 1000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+CLONE_NEWNS, MS_NOSUID_NODEV_NOEXEC, MS_REC_SLAVE = 0x20000, 0xE, 0x84000
+HIDE = "hide-processes"  # an argument
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -373,6 +379,13 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, f"prctl {option}: {os.strerror(code)}")
 
 
+def _hide_processes() -> bool:
+    """Rule 10; False where the machine does not let it."""
+    if _libc.unshare(CLONE_NEWNS) != 0 or _libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC_SLAVE), None) != 0:
+        return False
+    return bool(_libc.mount(b"proc", b"/proc", b"proc", ctypes.c_ulong(MS_NOSUID_NODEV_NOEXEC), b"hidepid=2") == 0)
+
+
 def _drain(fd: int) -> None:
     try:
         while os.read(fd, 4096):
@@ -415,6 +428,8 @@ def main() -> int:
     _ignored.extend(n for n in signal.valid_signals() if signal.getsignal(n) == signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # also for itself: it must hear SIGCHLD
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if HIDE in sys.argv:
+        _hide_processes()
     # What is the same for all children is set once and inherited.
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _limit(resource.RLIMIT_CORE, 0)
