@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas.custody import RULES
+from schemas.custody import RULES, Custody
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
 from services.scheduler.batch.core import BatchCore
@@ -17,7 +17,7 @@ from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud
 
-PATIENT = {"boot_timeout_s": 1e6}
+PATIENT: dict[str, Any] = {"boot_timeout_s": 1e6}
 
 
 class Counted:
@@ -199,6 +199,32 @@ def test_a_slot_that_waits_wakes_the_core_before_it_begins() -> None:
     lease(world, 5000.0)
     world.settle()
     assert core(world).wake_at() == world.now + 5000.0 - core(world).policy.leases.lead_s
+
+
+def test_without_a_configuration_it_is_never_woken() -> None:
+    alone = BatchCore(Custody(), "hpc")
+    assert (alone.decide(5.0), alone.wake_at()) == ([], NEVER)
+
+
+def test_cordoned_hosts_in_use_are_wanted_beside_as_many_as_others_may_have() -> None:
+    world = cluster(4)
+    for _ in range(3):
+        running(world)
+    for host in ("h1", "h2"):
+        world.cordon(host)
+    for _ in range(9):
+        world.submit(cores=4)
+    world.settle()
+    assert world.custody.state.demands["hpc"] == 4
+
+
+def test_hosts_that_rest_for_long_go_back_by_name_and_only_idle_ones() -> None:
+    world = cluster(3)
+    world.strict = False
+    running(world)
+    for host in ("h3", "h2", "h1"):
+        world.rest(host, 5000.0)
+    assert [fact.host for fact in decide(world) if isinstance(fact, f.HostReleased)] == ["h2", "h3"]
 
 
 def test_a_department_without_a_quota_gives_nothing_back() -> None:

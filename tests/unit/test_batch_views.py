@@ -277,6 +277,28 @@ def test_a_drained_host_wakes_it_at_its_deadline() -> None:
     world.drain("h1", by_s=50.0)
     world.settle()
     assert core(world).wake_at() == world.now + 50.0
+    world.strict = False
+    world.now += 49.0
+    assert decide(world) == []
+    world.now += 1.0
+    assert [type(fact) for fact in decide(world)] == [f.AttemptClosed, f.HostReleased]
+
+
+def test_who_waits_for_another_to_begin_starts_when_it_has() -> None:
+    world = cluster(1)
+    world.submit()
+    waits = world.submit(after=(f.Dependency(condition="after", job="1"),))
+    world.settle()
+    world.start_vms("1")
+    world.begin("1")
+    assert [*placed(world)] == [waits]
+
+
+def test_what_an_order_foresaw_is_forgotten_with_the_order() -> None:
+    world = at_rest(order="easy")
+    core(world).foresee()
+    adopt(world, batch("hpc"))
+    assert not core(world).foresaw
 
 
 @pytest.mark.parametrize(("for_s", "back"), [(KEPT_S, False), (KEPT_S + 1.0, True)])
