@@ -155,6 +155,7 @@ OTHERS: list[tuple[str, dict[str, Any], str | None]] = [
     ("release.deploy", {"health_path": ""}, "health_path"),
     ("release.deploy", {"health_path": "/a;b"}, "health_path"),
     ("release.deploy", {"command": []}, None),
+    ("release.deploy", {"command": ["serve", "-v"]}, None),
     ("release.deploy", {"command": ["a", "b\0"]}, "command"),
     ("release.deploy", {"environment": {"A": "b", "C": None}}, None),
     ("release.deploy", {"environment": {"A": "b", "C": "\0"}}, "environment"),
