@@ -13,6 +13,7 @@ from schemas.releases import Release
 from services.runtime.core import NEVER
 from services.scheduler.web import beside as web_beside
 from services.scheduler.web import rolls as web_rolls
+from services.scheduler.web.answers import Bucket
 from services.scheduler.web.beside import HOSTS_MAX, Room
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.release import Plan, Roll
@@ -173,6 +174,7 @@ def told(
 
 def test_why_other_hosts_are_claimed_tells_all_that_takes_room_beside_the_wanted() -> None:
     assert told("ss - -", Room(2, 0)) == {}
+    assert told("ss", Room(2, 0), fewer=1) == {}
     assert told("ss - -", Room(3, 0)) == {"not_ready": 1}
     assert told("ss - -", Room(3, 0), planned=True) == {"release": 7, "surge": 1}
     assert told("ss - -", Room(1, 3)) == {"draining": 3}
@@ -256,3 +258,21 @@ def test_only_a_newer_request_is_looked_at() -> None:
         at = found.releases(site.world.now)
         step = web_rolls.step(at, found._picture(found.scene(site.world.now), []), 2)
         assert (None if step.word is None else step.word.release) == word
+
+
+def test_answers_that_are_worse_have_a_say_though_releases_have_none() -> None:
+    site = Site("ss")
+    found = core(site)
+    found.state.roll = Roll(wanted=2, asked=2, good=(1, 2))
+    assert web_rolls.step(found.releases(0.0), found._picture(found.scene(0.0), []), 2).word is None
+    found.state.answers = {2: [Bucket(float(n), n + 1.0, 50, 25) for n in range(4)], 1: [Bucket(0.0, 1.0, 1000, 0)]}
+    word = web_rolls.step(found.releases(0.0), found._picture(found.scene(0.0), []), 2).word
+    assert word is not None
+    assert (word.state, word.back_to) == ("rolled_back", 1)
+
+
+def test_what_serves_in_a_snapshot_that_knows_no_releases_is_a_way_back() -> None:
+    found = core(Site("ss"))
+    assert not found.state.roll.good
+    found.load(found.dump())
+    assert found.state.roll.good == (0,)

@@ -390,3 +390,16 @@ def test_on_notice_what_drains_last_on_a_host_is_what_it_waits_for() -> None:
     assert numbers(web_hosts.on_notice(site.picture(), 9)) == "2 1"
     site.drain(2, 20.0)
     assert numbers(web_hosts.on_notice(site.picture(), 9)) == "1 2"
+
+
+def test_on_notice_the_newest_instance_of_a_host_is_what_makes_it_new() -> None:
+    site = Site("- -")
+    for number, host in ((1, "h1"), (2, "h2"), (3, "h2"), (4, "h1")):
+        site.place(number, host)
+        site.world.begin(f"web.{number}")
+    assert numbers(web_hosts.on_notice(site.picture(), 9)) == "1 2"
+
+
+def test_instances_are_in_the_order_of_their_numbers() -> None:
+    held = Site("ssss ssss ss s").held
+    assert numbers(list(held.active)) == "1 2 3 4 5 6 7 8 9 10 11"

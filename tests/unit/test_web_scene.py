@@ -177,6 +177,7 @@ def test_none_goes_so_while_others_are_missing_that_can_come_or_a_successor_is_t
     assert Stage("ssss", "1g").closed(5, 5, **late) == "1", "there is none"
     assert Stage("sssb", "1g").closed(4, 4, **late) == "", "it is on its way"
     assert Stage("sss", "1g").closed(3, 3, **late) == "1"
+    assert Stage("ssss", "1g").closed(5, 5, unavailable=1, **late) == "", "so many may be missing, and are"
 
 
 @pytest.mark.parametrize(
