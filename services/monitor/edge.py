@@ -26,7 +26,7 @@ from nats.js.errors import Error as JetStreamError
 from schemas import facts as f
 from schemas.custody import Custody
 from schemas.meta import Meta
-from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from schemas.subjects import JOURNAL_STREAM, OPERATORS, SNAPSHOTS, query
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.explain.journal_facts import JournalFacts
@@ -54,6 +54,7 @@ from services.monitor.serve.audit_reads import AuditReads
 from services.monitor.serve.audit_routes import AuditRoutes
 from services.monitor.serve.billable import Billable
 from services.monitor.serve.history_routes import HistoryReads
+from services.monitor.serve.in_turn import InTurn
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.price_routes import PriceRoutes
 from services.monitor.serve.queries import Queries
@@ -64,6 +65,7 @@ from services.monitor.serve.session_routes import SessionRoutes
 from services.monitor.serve.sessions import Sessions
 from services.monitor.serve.sessions_kept import KeptSessions
 from services.monitor.serve.stream import Stream
+from services.runtime.broker.line import Lines
 from services.runtime.broker.objects import Objects
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
@@ -74,6 +76,7 @@ from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import message_of
 from services.runtime.service import Edge, Service
+from services.runtime.turns import Turns
 
 CLOSE_S: Final = 2.0  # for answers that are being sent
 SECURE_S: Final = 5.0  # for events on their way; a snapshot that is not saved now is saved later
@@ -164,8 +167,10 @@ class MonitorEdge(Edge):
         service.spawn("archive", self.archivist.run())
         views, levels = Views(self.core), Levels(time.monotonic)
         views.measured = levels.job
+        self.turns = Turns()
         self.queries = Queries(service.nc, views, self.history)
-        await self.queries.start()
+        self.lines = Lines(service, "queries", self._subjects, self.queries.line(self.turns))
+        await self.lines.open()
         service.spawn("reasons", WhyWaiting(self.core, views, self.queries.reasons).run())
         service.spawn("troubles", Troubled(self.core, views, self.queries.troubles).run())
         service.registry.register(ReadModel(self.core, views))
@@ -205,6 +210,7 @@ class MonitorEdge(Edge):
             ],
             hosts=Hosts(url),
             watch=[RefusedReads(access, self.recorder.note, peers).watch],
+            turns=InTurn(access, self.turns, peers),
         )
         self._runner = web.AppRunner(reads.app(), access_log=None, shutdown_timeout=CLOSE_S)
         await self._runner.setup()
@@ -212,6 +218,15 @@ class MonitorEdge(Edge):
         await Site(self._runner, host, int(port), Guard(service.log, self.config.http, service.http, peers)).start()
         await levels.subscribe(service)
         service.log.info("reads served", url=self.config.monitor.url)
+
+    def _subjects(self) -> dict[str, list[str]]:
+        """What each department asks over NATS."""
+        names = [one.name for one in self.core.custody.departments]
+        return {name: [query("monitor", name, "*")] for name in (OPERATORS, *names)}
+
+    def applied(self, fact: f.Fact, meta: Meta) -> None:
+        if isinstance(fact, f.ConfigAdopted) and meta.void is None and hasattr(self, "lines"):
+            self.lines.changed()
 
     def _watch_limits(self, service: Service, identities: Identities) -> None:
         self.room = Room(service.js, self.config, service.log, still=self._stands_still_since)
@@ -258,4 +273,6 @@ class MonitorEdge(Edge):
             await self.sessions.keep()
             await self.recorder.flush()
             self.room.close()
+            await self.lines.close()
+            await self.lines.end()
         await self.history.close()

@@ -48,7 +48,7 @@ async def test_while_the_history_stands_still_that_is_the_answer(monkeypatch: py
         "reply": "_INBOX_hpc.ann.1",
         "data": b'{"since": 1123200, "until": 1126800}',
     }
-    await queries._on_query(Msg(Broker(), **asked))  # type: ignore[arg-type]
+    await queries._answer(Msg(Broker(), **asked))  # type: ignore[arg-type]
     assert sent == [{"ok": False, "error": {"code": "unavailable", "field": None, "message": "the disk is full"}}]
     await written.history.close()
 

@@ -32,7 +32,18 @@ from services.monitor.pictures.waiting import One, Waiting
 
 ENDED = frozenset(("completed", ENDED_EARLY, "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
+QUEUE_BYTES = 16 << 20  # of its rows: 30,000 in full, all 100,000 in short
 OF_SCHEDULER = (Code.QUEUE, Code.LEASE_STARTS_AT)  # what the journal says and its scheduler says better
+
+
+class _Row:
+    """`drawn`: row and line of the queue, once somebody has asked for them (rule 1)."""
+
+    __slots__ = ("dept", "drawn", "state", "user")
+
+    def __init__(self, dept: str, user: str, state: str) -> None:
+        self.dept, self.user, self.state = dept, user, state
+        self.drawn: tuple[bytes, bytes] | None = None
 
 
 class Views:
@@ -43,7 +54,7 @@ class Views:
         self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
         self.troubles: Callable[[str], Sequence[Reason]] = lambda _department: ()
         self.measured: used.Said = lambda _unit, _attempt: None
-        self._rows: dict[str, tuple[str, str, str, bytes, bytes]] = {}  # unit -> department, user, state, row, line
+        self._rows: dict[str, _Row] = {}
         self._order: list[str] | None = None
         self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
         self.waiting = Waiting()
@@ -57,6 +68,7 @@ class Views:
         limit: int = QUEUE_LIMIT,
         user: str | None = None,
         short: bool = False,
+        bytes_max: int = QUEUE_BYTES,
     ) -> bytes:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
         with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, since
@@ -65,15 +77,17 @@ class Views:
         self.refresh()
         if self._order is None:
             self._order = sorted(self._rows, key=sort_key)
-        found, total = [], 0
+        found, total, size = [], 0, 0
         for unit in self._order:
-            dept, owner, state, row, line = self._rows[unit]
-            if department not in (None, dept) or user not in (None, owner):
+            kept = self._rows[unit]
+            if department not in (None, kept.dept) or user not in (None, kept.user):
                 continue
-            if state in states if states else state not in ENDED:
+            if kept.state in states if states else kept.state not in ENDED:
                 total += 1
-                if total <= limit:
-                    found.append(line if short else row)
+                if total <= limit and size <= bytes_max:
+                    one = self._drawn(unit)[short]
+                    size += len(one)
+                    found.append(one)
         name = b'{"lines":[' if short else b'{"jobs":['
         return name + b",".join(found) + b'],"total":%d}' % total
 
@@ -85,32 +99,49 @@ class Views:
             if unit is None or is_instance(name):
                 self._drop(name)
             else:
-                self._render(unit)
+                self._note(unit)
         self.core.touched = {}
 
     def _drop(self, name: str) -> None:
         had = self._rows.pop(name, None)
         if had is not None:
             self._order = None
-            self._counts[had[0]][had[2]] -= 1
+            self._counts[had.dept][had.state] -= 1
             self.waiting.drop(name)
 
-    def _render(self, unit: Unit) -> None:
+    def _note(self, unit: Unit) -> None:
+        """What has changed of it is known; of what is over nothing is rendered until somebody asks."""
+        name, state = unit.id, unit_state(unit)
+        had = self._rows.get(name)
+        if had is None:
+            self._order = None
+        else:
+            self._counts[had.dept][had.state] -= 1
+        counts = self._counts.setdefault(unit.dept, {})
+        counts[state] = counts.get(state, 0) + 1
+        job = self.core.state.jobs.get(job_of(name))
+        self._rows[name] = _Row(unit.dept, job.user if job else "", state)
+        if state in ENDED:
+            self.waiting.drop(name)
+        else:
+            self._drawn(name)
+
+    def _drawn(self, name: str) -> tuple[bytes, bytes]:
+        """Its row and its line."""
+        kept = self._rows[name]
+        if kept.drawn is None:
+            kept.drawn = self._render(self.core.custody.state.units[name])
+        return kept.drawn
+
+    def _render(self, unit: Unit) -> tuple[bytes, bytes]:
         name, row = unit.id, self.row(unit)
         line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
         began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
         line.append(None if began_at is None else began_at - row["ran_before_s"])
         line.append(row["hosts"] or row["reason"])
         line += [row["lease"]["kind"]] if "lease" in row else []
-        had = self._rows.get(name)
-        if had is None:
-            self._order = None
-        else:
-            self._counts[had[0]][had[2]] -= 1
-        counts = self._counts.setdefault(unit.dept, {})
-        counts[row["state"]] = counts.get(row["state"], 0) + 1
-        self._rows[name] = (unit.dept, row["user"], row["state"], kept_json(row), kept_json(line))
         self.waiting.note(name, row["state"], One(unit.dept, self._waits_since(unit), row["reason"]))
+        return kept_json(row), kept_json(line)
 
     def _waits_since(self, unit: Unit) -> float:
         attempts = self.core.state.attempts.get(unit.id)
@@ -120,7 +151,7 @@ class Views:
 
     def rendered(self, unit: str) -> bytes:
         """The unit's row of the queue, as it was rendered last."""
-        return self._rows[unit][3]
+        return self._drawn(unit)[0]
 
     def reason(self, unit: Unit) -> Reason:
         """As the journal tells, or its scheduler, of who is in the queue or has a time slot (`why_waiting`)."""

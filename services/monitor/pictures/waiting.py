@@ -10,7 +10,9 @@ Rules
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import insort
+from collections import Counter
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from schemas.ids import sort_key
@@ -27,11 +29,16 @@ class One(NamedTuple):
     reason: dict[str, Any]
 
 
+SLACK: Final = 100  # that wait no more, in a short list
+
+
 class Waiting:
     def __init__(self) -> None:
         self.units: dict[str, One] = {}
         self.versions: dict[str, int] = {}
-        self._order: dict[str, list[_Key]] = {}  # department -> units by submission
+        self._order: dict[str, list[_Key]] = {}  # department -> units by submission, and some that wait no more
+        self._listed: dict[str, set[str]] = {}  # the same units
+        self._live: Counter[str] = Counter()  # department -> units that wait
         self._by_code: dict[str, dict[str, dict[str, float]]] = {}  # department -> code -> unit -> since
 
     def note(self, unit: str, state: str, one: One) -> None:
@@ -39,7 +46,11 @@ class Waiting:
         self.drop(unit)
         if state in STATES:
             self.units[unit] = one
-            insort(self._order.setdefault(one.department, []), (sort_key(unit), unit))
+            self._live[one.department] += 1
+            listed = self._listed.setdefault(one.department, set())
+            if unit not in listed:
+                insort(self._order.setdefault(one.department, []), (sort_key(unit), unit))
+                listed.add(unit)
             self._by_code.setdefault(one.department, {}).setdefault(one.reason["code"], {})[unit] = one.since
             self._moved(one.department)
 
@@ -47,16 +58,26 @@ class Waiting:
         one = self.units.pop(unit, None)
         if one is None:
             return
-        order, codes = self._order[one.department], self._by_code[one.department]
-        del order[bisect_left(order, (sort_key(unit), unit))]
+        self._live[one.department] -= 1
+        codes = self._by_code[one.department]
         some = codes[one.reason["code"]]
         del some[unit]
         if not some:
             del codes[one.reason["code"]]
+        self._tidy(one.department)
         self._moved(one.department)
 
     def first(self, department: str, most: int) -> list[str]:
-        return [unit for _, unit in self._order.get(department, ())[:most]]
+        waiting = (unit for _, unit in self._order.get(department, ()) if unit in self.units)
+        return list(islice(waiting, most))
+
+    def _tidy(self, department: str) -> None:
+        """Who waits no more is taken out when that is half of all: one by one, a hundred thousand that are cancelled would take
+        as many moves of the whole list."""
+        order = self._order[department]
+        if len(order) > 2 * self._live[department] + SLACK:
+            order[:] = [key for key in order if key[1] in self.units]
+            self._listed[department] = {unit for _, unit in order}
 
     def reasons(self, department: str) -> list[tuple[str, int, float, dict[str, Any]]]:
         """(code, how many, since when the longest, an example's reason), by code."""

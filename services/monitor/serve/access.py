@@ -106,7 +106,10 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
         return await handler(request)
     except Fault as fault:
         error = {"code": fault.code, "field": fault.field, "message": str(fault), **fault.more}
-        return json_answer({"ok": False, "error": error}, fault.status)
+        refusal = json_answer({"ok": False, "error": error}, fault.status)
+        if fault.status == 429:
+            refusal.headers["Retry-After"] = "1"
+        return refusal
     except BodyRefused as refused:
         code = "invalid" if refused.status == 400 else "limit"
         error = {"code": code, "field": None, "message": refused.message}

@@ -5,11 +5,13 @@ Rules
      may be seen.  `operators` sees everything.
   2. Answers go only to who asked (PROTOCOL S10).
   3. Usage is that of HTTP (`usage_asked`); operators may name a `department`.
+  4. Queries wait for their turn, those of a department as one caller's; no answer is larger than a message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -28,9 +30,16 @@ from services.runtime.broker import permissions
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.broker.client import own_inbox
 from services.runtime.clock import Clock, system_clock
+from services.runtime.turns import BYTES_A_COST, Turn, Turns
 
 WHY_S: Final = 2.0
+COST: Final = 1.0  # a millisecond, and by the size of its answer what it turns out to be
+ANSWER_MAX: Final = 1_000_000  # the broker's largest message is 1 MiB, headers included
+ROWS_MAX: Final = 10_000
+ROWS_BYTES: Final = 900_000
 STARTS_S: Final = 4.0  # to look ahead takes a second or two in a full house
+_ANYBODY: Final = ""  # a query's subject names a department and no user
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 class Queries:
@@ -38,11 +47,35 @@ class Queries:
         self.nc, self.views, self.history, self.clock = nc, views, history, clock
         self._inbox = own_inbox(permissions.asking_inbox("monitor"))
         self._asked = 0
+        self._answering: set[asyncio.Task[None]] = set()
 
-    async def start(self) -> None:
-        await self.nc.subscribe(subjects.query("monitor", "*", "*"), cb=self._on_query)
+    def line(self, turns: Turns) -> Callable[[Msg], Awaitable[None]]:
+        """What hears queries (rule 4)."""
 
-    async def _on_query(self, msg: Msg) -> None:
+        async def heard(msg: Msg) -> None:
+            department = msg.subject.split(".")[3]
+
+            def start(turn: Turn | None) -> None:
+                if turn is not None:
+                    task = asyncio.create_task(self._on_query(msg, turn), name="query")
+                    self._answering.add(task)
+                    task.add_done_callback(self._answering.discard)
+
+            refused = turns.put(department, _ANYBODY, COST, len(msg.data), start)
+            if refused and turns.answers(department):
+                await answer(msg, department, refusal("limit", refused), _JSON)
+
+        return heard
+
+    async def _on_query(self, msg: Msg, turn: Turn) -> None:
+        size = 0
+        try:
+            size = await self._answer(msg)
+        finally:
+            turn.leave(size / BYTES_A_COST)
+
+    async def _answer(self, msg: Msg) -> int:
+        """The size of the answer."""
         department, what = msg.subject.split(".")[3:5]
         scope = None if department == subjects.OPERATORS else department
         try:
@@ -52,12 +85,16 @@ class Queries:
             body = refusal("invalid", "the query is no JSON of its kind")
         except StandsStill as told:
             body = refusal("unavailable", str(told))
-        await answer(msg, department, body, {"Content-Type": "application/json"})
+        if len(body) > ANSWER_MAX:
+            wrong = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message: ask for less, or over HTTP"
+            body = refusal("limit", wrong)
+        await answer(msg, department, body, _JSON)
+        return len(body)
 
     def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
         views = self.views
         if what == "queue":
-            return views.queue(scope, None, int(asked.get("limit", 10_000)))
+            return views.queue(scope, None, min(int(asked.get("limit", ROWS_MAX)), ROWS_MAX), bytes_max=ROWS_BYTES)
         if what == "job":
             view = views.job(str(asked.get("job", "")))
             if view is None or scope not in (None, view["department"]):

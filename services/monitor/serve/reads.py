@@ -33,6 +33,7 @@ from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
 from services.monitor.serve.access import Access, Fault, faults, json_answer
 from services.monitor.serve.history_routes import states_of
+from services.monitor.serve.in_turn import InTurn
 from services.monitor.serve.origin import Hosts
 from services.monitor.serve.parameters import choice_of, is_set, limit_of, number_of
 from services.monitor.serve.usage_asked import usage_asked
@@ -60,6 +61,7 @@ class Reads:
         more: Sequence[web.RouteDef] = (),
         hosts: Hosts | None = None,
         watch: Sequence[Middleware] = (),
+        turns: InTurn | None = None,
     ) -> None:
         self.core, self.views, self.history, self.publisher = core, views, history, publisher
         self.access = access
@@ -67,11 +69,15 @@ class Reads:
         self.wait_for, self.now = wait_for, not_before(core.custody)
         self.levels = levels or Levels(time.monotonic)
         self.more = more
-        self.hosts_known, self.watch = hosts or Hosts(""), watch
+        self.hosts_known, self.watch, self.turns = hosts or Hosts(""), watch, turns
 
     def app(self) -> web.Application:
         seen = [*self.watch, self.hosts_known.guard, self._catch_up]
+        if self.turns is not None:
+            seen.append(self.turns.served)
         app = made_safe(web.Application(middlewares=[as_asked, faults, *seen]))
+        if self.turns is not None:
+            self.turns.watch(app)
         app.add_routes(
             [
                 web.get("/healthz", self.healthz),
