@@ -9,6 +9,8 @@ Rules
   2. A request id that was answered is answered the same; one that is under way is waited for; one that asks something else is
      a conflict.
   3. A large change (cancel an array) is proposed in pieces, so that it cannot fill an envelope alone.
+  4. Each task that is held or released is a fact in the journal for ever, and can be held and released again: of each caller so
+     many a second are granted.  To cancel frees, and has no such limit.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ from services.admission.foretell import Foretelling
 from services.admission.metrics import GRANTED
 from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.admission.secrets import Secrets
+from services.runtime.bucket import Buckets
 from services.runtime.edge import Compose, Outcome, Refused
 
 NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)
+CHANGES_PER_S: Final = 100.0  # tasks held or released of a caller: 15 MB of the journal in an hour
+CHANGES_BURST: Final = 40_000.0  # the largest array, held and released twice
 PIECE_MAX: Final = 500  # facts of one proposal: a quarter of an envelope
 
 
@@ -63,6 +68,7 @@ class Desk:
         self._payloads = payloads
         self._secrets = secrets
         self._running: dict[str, tuple[str, asyncio.Future[Any]]] = {}
+        self._changes = Buckets(CHANGES_PER_S, CHANGES_BURST)
         self._handlers: dict[str, Callable[[Caller, str, Any], Awaitable[r.Message]]] = {
             "job.submit": self._submit,
             "job.whatif": foretelling.foretell,
@@ -231,6 +237,11 @@ class Desk:
         asked = current()
         if asked is not None:
             asked.cost += TASK * len(wanted) + NAMED * len(plan)
+        if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, len(wanted)):
+            may = f"{CHANGES_BURST:g} may be after a pause, and {CHANGES_PER_S:g} a second"
+            wait_s = min(len(wanted), CHANGES_BURST) / CHANGES_PER_S
+            told = f"{len(wanted)} more tasks to {verb}, and {may}: ask again in {wait_s:g} s, and for fewer at a time"
+            raise Refused("limit", f"jobs: {told}", "jobs")
         for start in range(0, len(wanted), PIECE_MAX):
             piece = wanted[start : start + PIECE_MAX]
             await self._propose(

@@ -13,6 +13,7 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 
 from schemas.subjects import request
+from services.admission import desk
 from services.runtime.fair_queue import Bounds
 from tests.support.admission_house import House, house
 from tests.support.until import until
@@ -101,3 +102,19 @@ async def test_a_caller_without_a_token_is_paced_and_others_are_not(here: House)
     for one in flood:
         one.cancel()
     await asyncio.gather(*flood, return_exceptions=True)
+
+
+async def test_who_holds_and_releases_again_and_again_is_stopped_before_the_journal_is_full(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk, "CHANGES_BURST", 50.0)
+    monkeypatch.setattr(desk, "CHANGES_PER_S", 0.001)
+    async with house(tmp_path_factory.mktemp("changes")) as here:
+        job = (await here.ask("ann", "job.submit", {"script": "x", "array": "1-20"}))["job"]
+        for kind in ("job.hold", "job.release"):
+            assert (await here.ask("ann", kind, {"jobs": [job]}))["results"] == [{"job": job, "ok": True}]
+        refused = await here.ask("ann", "job.hold", {"jobs": [job]})
+        assert (refused["error"]["code"], refused["error"]["field"]) == ("limit", "jobs")
+        one = {"results": [{"job": f"{job}_1", "ok": True}], "ok": True}
+        assert await here.ask("ann", "job.hold", {"jobs": [f"{job}_1"]}) == one  # fewer at a time
+        assert (await here.ask("ann", "job.cancel", {"jobs": [job]}))["results"] == [{"job": job, "ok": True}]
