@@ -37,6 +37,17 @@ rules = st.builds(
 )
 
 
+def without(host: Load, machine: Machine) -> Load:
+    """The host when the machine has left it."""
+    return host._replace(
+        utilisation=max(0.0, host.utilisation - host.use(machine)),
+        cores_free=host.cores_free + machine.cores,
+        memory_free_mb=host.memory_free_mb + machine.memory_mb,
+        units=host.units - 1,
+        machines=tuple(each for each in host.machines if each.unit != machine.unit),
+    )
+
+
 def loads(drawn: list[tuple[list[tuple[int, int, int]], float, int]]) -> list[Load]:
     """Hosts of 16 cores, with machines that may move and a few that may not."""
     found, number = [], 0
@@ -59,7 +70,7 @@ def after(hosts: Iterable[Load], moves: list[Move]) -> dict[str, Load]:
         source = now[move.source]
         machine = next(each for each in source.machines if each.unit == move.unit)
         now[move.target] = now[move.target].beside(machine._replace(moved=machine.moved + 1), source)
-        now[move.source] = source.without(machine)
+        now[move.source] = without(source, machine)
     return now
 
 

@@ -231,3 +231,121 @@ kind = "batch"
 def test_settings_that_make_no_sense_are_refused(line: str, told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         runtime_config.loads(CLOUD + line, "site.toml", Path())
+
+
+# ------------------------------------------------------------------------------------------------------------- at the boundary
+
+
+def test_a_machine_that_leaves_takes_its_part_with_it_and_brings_it_where_it_goes() -> None:
+    """Of 8 cores 6 are taken and 60 % in use: 2 of them are a third of that."""
+    source = host("h1", 0.6, machine("1"), machine("2", 4))
+    target = host("h2", 0.1, machine("3"), cores=4)
+    assert source.use(machine("1")) == pytest.approx(0.2)
+    assert host("h3", 0.6).use(machine("1")) == 0.0  # nobody's: what the host itself uses
+    assert host("h3", 0.6, machine("1", 1)).use(machine("1", 1)) == pytest.approx(0.6)
+    beside = target.beside(machine("1"), source)
+    assert beside == Load("h2", pytest.approx(0.5), 4, 0, 8192 - 2048, 2, (machine("3"), machine("1")))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (machine("1", memory_mb=200), machine("2", memory_mb=100), "2"),  # the cheapest
+        (machine("1", 3), machine("2", 2), "2"),  # the smallest
+        (machine("10"), machine("9"), "9"),  # by number
+        (machine("1", 1, 100), machine("2", 31, 1000), "2"),  # who brings the host into the band goes before
+        (machine("1", left_s=102.3), machine("2", left_s=102.4), "2"),  # ten times as long to go
+        (machine("1", moved=3), machine("2", moved=2), "2"),
+        (machine("1", memory_mb=12_001, left_s=1e9), machine("2", memory_mb=12_000, left_s=1e9), "2"),  # 120 s
+    ],
+)
+def test_of_two_that_may_move_the_better_one_does(one: Machine, other: Machine, expected: str) -> None:
+    source = Load("h1", 0.8, 8, 8 - one.cores - other.cores, 8192, 2, (one, other))
+    target = Load("h2", 0.0, 64, 64, 65_536, 0)
+    assert [move[0] for move in planned(source, target)] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("cores_free", "memory_free_mb", "use", "expected"),
+    [(2, 1024, 0.2, 1), (1, 1024, 0.2, 0), (2, 1023, 0.2, 0), (8, 8192, 0.24, 1)],
+)
+def test_it_goes_where_there_is_room_exactly(cores_free: int, memory_free_mb: int, use: float, expected: int) -> None:
+    crowded = host("h1", 0.8, machine("1"), machine("2"), cores=4)
+    assert len(planned(crowded, Load("h2", use, 8, cores_free, memory_free_mb, 1))) == expected
+
+
+@pytest.mark.parametrize(
+    ("use", "high", "expected"), [(0.125, 0.5, 1), (0.126, 0.5, 0), (0.2249, 0.7, 1), (0.2251, 0.7, 0)]
+)
+def test_a_target_is_full_enough_at_the_bands_edge_and_at_60_per_cent(use: float, high: float, expected: int) -> None:
+    """A half of 75 % of 4 cores is 37.5 % of as many."""
+    crowded = host("h1", 0.75, machine("1"), machine("2"), cores=4)
+    assert len(planned(crowded, Load("h2", use, 4, 4, 8192, 1), rules=Balance(high=high))) == expected
+
+
+def test_one_that_gives_none_keeps_no_other_from_giving() -> None:
+    """The busiest has a single job, and the next one none that is worth it: the third is relieved."""
+    alone = host("h1", 0.99, machine("1", 8))
+    stuck = host("h2", 0.95, machine("2", left_s=1.0), machine("3", left_s=1.0))
+    third = host("h3", 0.9, machine("4"), machine("5"), machine("6"), machine("7"))
+    assert planned(alone, stuck, third, host("h4", 0.1), host("h5", 0.05)) == [("4", "h3", "h5")]
+
+
+def test_no_more_moves_than_every_second_host() -> None:
+    crowded = [host(f"h{n}", 0.9, *(machine(str(4 * n + k)) for k in range(4))) for n in (1, 2)]
+    assert len(planned(*crowded, host("i1", 0.1))) == 1
+    assert len(planned(*crowded, host("i1", 0.1), host("i2", 0.1))) == 2
+
+
+SAVING = Balance(power_saving=True)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "expected"),
+    [
+        ((host("h1", 0.1, machine("1")), host("h2", 0.3, machine("2"))), [("1", "h1", "h2")]),
+        ((host("h1", 0.25, machine("1")), host("h2", 0.3, machine("2"))), []),  # not below the band
+        ((host("h1", 0.1, machine("1")), host("h2", 0.75, machine("2"))), []),  # nobody may be above it …
+        (
+            (host("h1", 0.1, machine("1")), host("h2", 0.75, machine("2"), cores=80), host("h3", 0.3, machine("3"))),
+            [("1", "h1", "h3")],  # … exactly at its edge is not above
+        ),
+        ((host("h1", 0.0), host("h2", 0.1, machine("1")), host("h3", 0.3, machine("2"))), [("1", "h2", "h3")]),
+        (  # who may not go keeps the host, and no other one
+            (host("h1", 0.1, machine("1", left_s=0.0)), host("h2", 0.15, machine("2")), host("h3", 0.3, machine("3"))),
+            [("2", "h2", "h3")],
+        ),
+        (  # an idle host is no target
+            (host("h1", 0.1, machine("1")), host("h2", 0.2)),
+            [],
+        ),
+    ],
+)
+def test_a_host_below_the_band_is_emptied_into_busier_ones(
+    hosts: tuple[Load, ...], expected: list[tuple[str, str, str]]
+) -> None:
+    assert planned(*hosts, rules=SAVING) == expected
+
+
+def test_the_largest_find_a_place_first() -> None:
+    """By cores, then memory, then number: the small ones fit beside."""
+    small, large = machine("2", 1, 100), machine("1", 1, 4000)
+    source = host("h1", 0.1, small, machine("10", 1, 4000), machine("3", 3, 100), large)
+    targets = host("h2", 0.26, machine("4", 5)), host("h3", 0.27, machine("5", 5)), host("h4", 0.28, machine("6", 5))
+    found = planned(
+        source,
+        *targets,
+        host("h5", 0.3, machine("7")),
+        host("h6", 0.3, machine("8")),
+        host("h7", 0.3, machine("9")),
+        host("h8", 0.3, machine("11")),
+        rules=SAVING,
+    )
+    assert [unit for unit, _, _ in found] == ["3", "1", "10", "2"]
+
+
+def test_what_has_been_placed_takes_its_room_from_the_next() -> None:
+    """Each of two hosts goes where there is room for one more."""
+    busier = Load("h3", 0.3, 8, 2, 8192, 1), Load("h4", 0.4, 8, 2, 8192, 1)
+    found = planned(host("h1", 0.05, machine("1")), host("h2", 0.1, machine("2")), *busier, rules=SAVING)
+    assert found == [("1", "h1", "h4"), ("2", "h2", "h3")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from phoenix.simulate.engine import Simulation
@@ -17,6 +18,7 @@ from services.scheduler.derived.load import Sample
 from services.scheduler.derived.shape import Shape
 from services.scheduler.policies import known, plugged
 from services.scheduler.policies.order import Agenda, Order, Situation, Start
+from services.scheduler.policies.plugged import REASON_MAX
 from services.scheduler.policies.scale import Memory, Rule, Track
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad
 from tests.support.leases import lease
@@ -119,6 +121,9 @@ def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any
         (start(hosts=None), "it gives '3' the hosts None: a tuple of names is needed"),
         (start(hosts=(1,)), "it gives '3' the hosts (1,)"),
         (start(hosts=([],)), "it gives '3' the hosts ([],)"),
+        (start(hosts=("h1", "h2")), "it gives '3' the hosts ('h1', 'h2'): 1 different ones are needed"),
+        (start(hosts=("h2", "h2")), "it gives '3' the hosts ('h2', 'h2'): 1 different ones are needed"),
+        (start()._replace(shape=Shape(1, 2, 256, False)), "it gives '3' another shape: Shape(nodes=1, cores=2"),
         (start(reason="because"), "it starts '3' without a Reason"),
         (start(reason=because(Code.BY_POLICY, x={"a": 1})), "it starts '3' with a Reason that cannot be written"),
         (start(reason=because(Code.BY_POLICY, x=float("inf"))), "it starts '3' with a Reason that cannot be written"),
@@ -151,6 +156,12 @@ def test_a_start_of_a_wrong_form_is_told(answer: Start, told: str) -> None:
         (Agenda([("1", "3")], 1e300), "'1' shall make way, and is no best-effort that runs"),
         (Agenda([("2", "3")], 1e300), "'2' shall make way for '3', which is no lease that waits for its slot"),
         (Agenda([("2",)], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Agenda(None, 1e300), "it should be an Agenda with a list"),  # type: ignore[arg-type]
+        (Agenda([["2", "3"]], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Agenda([("2", "3", "4")], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Agenda([], True), "the next moment should be a time after 1000000"),
+        (Agenda([], "soon"), "the next moment should be a time after 1000000"),  # type: ignore[arg-type]
+        (Agenda([], 1_000_000.0), "the next moment should be a time after 1000000"),
         (Agenda([], 0.0), "the next moment should be a time after 1000000"),  # it would be asked without end
         (Agenda([], float("nan")), "the next moment should be a time after 1000000"),
     ],
@@ -159,6 +170,44 @@ def test_an_agenda_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
     _, situation = crowd()
     agenda = plugged.order(Order(lambda _: [], agenda=lambda _: answer), 'order "x" of acme 1').agenda
     assert refused(agenda, situation).startswith(f'order "x" of acme 1: agenda: {told}')
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (None, "it should return a list of Start, not None"),
+        ((), "it should return a list of Start, not ()"),
+        (["3"], "it should return a list of Start, not ['3']"),
+        ([start(), start()], "it starts '3' twice"),
+        ([start()] * 101, "it starts 101 units, and 100 are allowed"),
+        ([start()] * 100, "it starts '3' twice"),
+        ([], ""),
+    ],
+)
+def test_starts_of_a_wrong_form_are_told(answer: Any, told: str) -> None:
+    _, situation = crowd()
+    plan = plugged.order(Order(lambda _: answer), 'order "x" of acme 1').plan
+    situation = situation._replace(most=100)
+    if told:
+        assert refused(plan, situation).startswith(f'order "x" of acme 1: plan: {told}')
+    else:
+        assert plan(situation) == []
+
+
+@pytest.mark.parametrize(("more", "told"), [(0, ""), (1, f"with a Reason of {REASON_MAX + 1} bytes")])
+def test_a_reason_has_at_most_so_many_bytes(more: int, told: str) -> None:
+    short = len(msgspec.json.encode(because(Code.BY_POLICY, x="")))
+    found = plugged.wrong_reason(because(Code.BY_POLICY, x="x" * (REASON_MAX - short + more)))
+    assert found.startswith(told) if told else found == ""
+
+
+def test_what_is_written_of_an_instance_number_has_a_reason_too() -> None:
+    assert plugged.wrong_number((0, because(Code.BY_POLICY))) == ""
+    for odd in ([1, because(Code.BY_POLICY)], (1,), (1, "because"), (1, because(Code.BY_POLICY), 2)):
+        assert plugged.wrong_number(odd).startswith("it should return a number of instances and a Reason")  # type: ignore[arg-type]
+    huge = because(Code.BY_POLICY, x="x" * REASON_MAX)
+    assert plugged.wrong_number((1, huge)).startswith("a number of instances with a Reason of")
+    assert plugged.wrong_memory((1, 2)).startswith("it should return a Memory")  # type: ignore[arg-type]
 
 
 def test_an_agenda_spares_who_is_guarded() -> None:

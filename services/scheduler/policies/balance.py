@@ -64,16 +64,6 @@ class Load(NamedTuple):
         used = self.cores - self.cores_free
         return self.utilisation * machine.cores / used if used > 0 else 0.0
 
-    def without(self, machine: Machine) -> Load:
-        rest = tuple(each for each in self.machines if each.unit != machine.unit)
-        return self._replace(
-            utilisation=max(0.0, self.utilisation - self.use(machine)),
-            cores_free=self.cores_free + machine.cores,
-            memory_free_mb=self.memory_free_mb + machine.memory_mb,
-            units=self.units - 1,
-            machines=rest,
-        )
-
     def beside(self, machine: Machine, source: Load) -> Load:
         """This host with the machine that came from `source`."""
         return self._replace(
