@@ -7,7 +7,7 @@
 # make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
-# make hostile [ROUNDS=1] users, jobs, clients and an oned that misbehave; more rounds fuzz for longer
+# make hostile [ROUNDS=10] users, jobs, clients and an oned that misbehave; a round says 100,000 things that no program would
 # make mutants [MODULES="schemas/fair.py …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
 #             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
@@ -89,9 +89,6 @@ ROUNDS ?= 1
 properties: setup
 	@for round in $$(seq $(ROUNDS)); do PROPERTIES=search $(BIN)/python -m pytest -q -x -n 2 tests/properties || exit 1; done
 
-hostile: setup
-	@HOSTILE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -n 2 tests/hostile
-
 MINUTES ?= 60
 mutants: setup
 	@$(BIN)/python -m tests.mutation --minutes $(MINUTES) $(if $(MODULES),--modules $(MODULES))
@@ -111,6 +108,7 @@ crash: setup
 
 hostile: ROUNDS = 10
 hostile: setup
+	@HOSTILE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -n 2 tests/hostile
 	@$(BIN)/python -m tests.hostile.campaign --rounds $(ROUNDS)
 
 crash-history: setup
