@@ -22,6 +22,7 @@ from services.runtime.broker.client import MALFORMED
 from services.runtime.callers.audit import LOST
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
+from services.runtime.turns import REFUSED as TURNS_REFUSED
 
 if TYPE_CHECKING:
     from services.runtime.service import Service
@@ -40,6 +41,7 @@ class ShellMetrics(Collector):
         self.registry.register(REPLIES_DROPPED)
         self.registry.register(LOST)
         self.registry.register(MALFORMED)
+        self.registry.register(TURNS_REFUSED)
         ProcessCollector(registry=self.registry)
 
     def appended(self, seconds: float) -> None:
