@@ -239,6 +239,12 @@ def test_one_that_has_no_slot_is_drained_and_one_whose_slot_is_not_yet_in_drain_
     assert [said(watch, one, seen()) for _ in range(2)] == [[], [Report("web.1", 1, "drained")]]
 
 
+@pytest.mark.parametrize("slots", [(), (slot(ordered="drain"),)])
+def test_one_that_does_not_drain_is_never_drained_whatever_its_slot_shows(slots: tuple[Slot, ...]) -> None:
+    watch = Watch(old_process_s=30.0)
+    assert [said(watch, [instance()], seen(*slots)) for _ in range(3)] == [[], [], []]
+
+
 def test_nothing_is_drained_while_an_old_process_may_go_on_or_others_stand_beside() -> None:
     one, quiet = [instance(draining=True)], slot(ordered="drain")
     watch = Watch(old_process_s=30.0)
@@ -269,7 +275,7 @@ def test_one_that_is_checked_where_the_configuration_says_and_not_its_release_is
 def test_one_that_was_not_seen_up_has_time_for_its_first_check() -> None:
     watch, one = Watch(old_process_s=30.0), [instance()]
     down = slot(is_up=False, for_s=1.0, why="L4CON: Connection refused")
-    assert said(watch, one, seen(down)) == []
+    assert [said(watch, one, seen(down)) for _ in range(2)] == [[], []]
     why = "health check: no connection (L4CON: Connection refused)"
     assert said(watch, one, seen(replace(down, for_s=2.0))) == [Report("web.1", 1, "unready", why)]
 
@@ -288,6 +294,7 @@ def test_ready_is_said_at_first_and_then_of_those_that_were_not() -> None:
     watch = Watch(old_process_s=30.0)
     assert said(watch, [], seen()) == []
     assert said(watch, [instance(1)], seen(slot(1))) == [Report("web.1", 1, "ready")]
+    assert said(watch, [], seen()) == []
     assert said(watch, [instance(2)], seen(slot(2))) == []
     (report,) = said(watch, [instance(2)], seen(slot(2, is_up=False, for_s=11.0)))
     assert report.state == "unready"
@@ -320,8 +327,28 @@ def test_refused_is_what_haproxy_turned_away_by_itself() -> None:
     assert tried_again.refused == 0.0
 
 
+def test_two_looks_at_one_moment_make_no_rate() -> None:
+    flow = Flow("")
+    flow.requests(seen(requests=100), 10.0, 1000.0)
+    assert flow.requests(seen(requests=160), 10.0, 1000.0) is None
+
+
+@pytest.mark.parametrize("instance_errors", [5, 2])  # none is new; a slot that counts anew takes nothing back
+def test_without_new_errors_of_instances_all_are_haproxys(instance_errors: int) -> None:
+    flow = Flow("")
+    flow.requests(seen(slot(errors=5), requests=100, errors=6), 10.0, 1000.0)
+    found = flow.requests(seen(slot(errors=instance_errors), requests=100, errors=7), 11.0, 1001.0)
+    assert found is not None
+    assert (found.errors, found.refused) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize(
-    "after", [{"pid": 2, "requests": 500.0, "errors": 9.0}, {"requests": 10.0}, {"requests": 200.0, "errors": 0.0}]
+    "after",
+    [
+        {"pid": 2, "requests": 500.0, "errors": 9.0},
+        {"requests": 10.0, "errors": 2.0},
+        {"requests": 200.0, "errors": 0.0},
+    ],
 )
 def test_counters_that_begin_anew_make_no_rate_and_the_next_look_does(after: dict[str, float]) -> None:
     flow = Flow("")

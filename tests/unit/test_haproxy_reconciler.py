@@ -53,6 +53,7 @@ def commands(planned: Plan) -> dict[str, tuple[Command, ...]]:
         ([wanted(1, cores=4)], [slot(1)], {"phoenix1": (SetWeight(4), SetAddress((HERE, 8001)))}),
         # … then, when HAProxy has it, drain …
         ([wanted(1)], [slot(1, 8001), slot(2)], {"phoenix1": (Drain(),)}),
+        ([wanted(1)], [slot(1, 8001), slot(2, 8001)], {"phoenix1": (Drain(),)}),
         # … and ready as one that is down, until a check has passed
         ([wanted(1)], [slot(1, 8001, "drain")], {"phoenix1": (DeclareDown(), Ready())}),
         ([wanted(1)], [slot(1, 8001, "ready")], {}),
@@ -70,6 +71,7 @@ def commands(planned: Plan) -> dict[str, tuple[Command, ...]]:
         # two slots with one address: the later one goes, and not before it is quiet
         ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "ready", sessions=1)], {"phoenix2": (Drain(),)}),
         ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "drain", sessions=1)], {}),
+        ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "drain", queued=1)], {}),
         ([wanted(1)], [slot(1, 8001, "ready"), slot(2, 8001, "drain")], {"phoenix2": (Maint(),)}),
         ([wanted(1)], [slot(1, 8001, "drain"), slot(2, 8001, "ready")], {"phoenix1": (Maint(),)}),
         # a check that had begun for the last instance would pass for the next one
@@ -96,8 +98,11 @@ def commands(planned: Plan) -> dict[str, tuple[Command, ...]]:
         ([wanted(1)], [slot(1, is_checked=False)], {}),
     ],
 )
-def test_one_step(instances: list[Wanted], slots: list[Slot], expected: dict[str, tuple[Command, ...]]) -> None:
+def test_one_step_in_whatever_order_slots_are_listed(
+    instances: list[Wanted], slots: list[Slot], expected: dict[str, tuple[Command, ...]]
+) -> None:
     assert commands(plan(instances, slots)) == expected
+    assert commands(plan(instances, slots[::-1])) == expected
 
 
 def test_a_free_slot_that_has_the_address_goes_first_then_the_quiet_one_then_by_name() -> None:
