@@ -22,7 +22,7 @@ from services.runtime.bucket import Buckets
 from services.runtime.fair_queue import Bounds, Caller, FairQueue
 from services.runtime.refusal import Refused
 
-RETRY_S: Final = 1.0  # in which a caller at its pace is let in a hundred times
+RETRY_S: Final = 1.0  # in which a caller at its pace is let in some hundred times
 NOBODY: Final = "@"  # department of callers without a token; no department's name has an @
 ANSWERED_PER_S: Final = 100.0  # refusals over NATS: 15 µs each
 ANSWERED_BURST: Final = 1_000.0
