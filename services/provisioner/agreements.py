@@ -77,9 +77,9 @@ class Agreements:
             if claim.web
             else msgspec.structs.replace(
                 claim,
-                own=self.own.get(claim.name, 0) if claim.name in lenders else 0,
+                own=self.own[claim.name] if claim.name in lenders else 0,
                 occupied=claim.occupied - self.overdue.get(claim.name, 0),
-                weight=claim.weight * (1.0 + self.credits.bonus(claim.name, self.own.get(claim.name, 0), self.now)),
+                weight=claim.weight * (1.0 + self.credits.bonus(claim.name, self.own[claim.name], self.now)),
             )
             for claim in claims
         ]
@@ -97,7 +97,7 @@ class Agreements:
         moving = self.usable - sum(self.held.values())
         for name in sorted(batch):
             claim = batch[name]
-            need = min(self.own.get(name, 0), claim.demand, claim.maximum) - claim.held
+            need = min(self.own[name], claim.demand, claim.maximum) - claim.held
             coming = max(0, min(need, moving))
             need, moving = need - coming, moving - coming
             for loan in self.loans:
@@ -149,7 +149,7 @@ class Agreements:
             if not any(lacking.values()):
                 return []
         for one in sorted((n for n in wants if lacking.get(n)), key=lambda n: (wants[n], n)):  # unique last key: name
-            if wants[one] != last_s and asking and level > hosts:
+            if wants[one] != last_s and asking:
                 found.append(Notice(level, last_s, self._why(config, name, hosts, asking, lenders)))
                 asking = []
             level, last_s = level - lacking[one], wants[one]
@@ -162,7 +162,7 @@ class Agreements:
 
     def _notice_of(self, config: CloudConfig, claimant: str, name: str) -> float:
         """How long before `claimant` has a host of `name`'s that one is told."""
-        if self.held.get(claimant, 0) < self.own.get(claimant, 0):
+        if self.held.get(claimant, 0) < self.own[claimant]:
             return lending.notice_s(config, claimant, name, self.now)
         return config.policy.notice_s
 
