@@ -127,6 +127,10 @@ def test_hurried_observations_are_one_second() -> None:
     for step in range(5):
         kept = wa.follow(kept, ROLLING, [Answers(release=2, answered=8, errors=9)], 0.1, 100 + step / 10, 120.0)
     assert kept[2] == [Bucket(99.9, 100.4, 40, 40)]
+    for step in range(5, 40):
+        kept = wa.follow(kept, ROLLING, [Answers(release=2, answered=8, errors=0)], 0.1, 100 + step / 10, 120.0)
+    assert len(kept[2]) > 3
+    assert wa.total(kept[2]) == Sum(8 * 40, 40), "none is lost"
 
 
 # -------------------------------------------------------------------------------------------------------------------- stories

@@ -8,10 +8,14 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.custody_state import Quota
+from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.runtime.core import NEVER
+from services.scheduler.policies.scale_steps import Change
 from services.scheduler.web import beside as web_beside
+from services.scheduler.web import ends as web_ends
 from services.scheduler.web import rolls as web_rolls
 from services.scheduler.web.answers import Bucket
 from services.scheduler.web.beside import HOSTS_MAX, Room
@@ -100,6 +104,7 @@ def step_of(found: WebCore, plan: Plan | None, roll: Roll | None = None) -> Step
         ("idle", True, 1, 2, Room(2, 0), 0, 0),
         ("idle", True, 5, 2, Room(4, 0), 0, 1),  # no more than the surge
         ("idle", True, 1, 4, Room(4, 0), 0, 0),
+        ("idle", True, 2, 4, Room(2, 2), 0, 0),
         ("idle", True, 3, 4, Room(3, 3), 0, 1),  # what drains beyond the wanted ones is beside
         ("idle", False, 3, 2, Room(2, 0), 2, 2),  # kept until they are empty again
         ("idle", False, 3, 2, Room(2, 0), 1, 1),
@@ -115,6 +120,12 @@ def test_hosts_of_the_surge_may_be_wanted_only_if_they_are_idle(
     step = step_of(found, Plan((), 0, 0, room.wanted) if planned else None)
     seen = found._picture(found.scene(0.0), [])
     assert found._if_idle(seen, step, target, room, claim) == if_idle
+
+
+def test_a_surge_that_fills_part_of_a_host_takes_all_of_it() -> None:
+    found = core(Site("ss ss - -"), surge="idle", max_surge=3, max_unavailable=0)
+    step = step_of(found, Plan((), 0, 0, 5))
+    assert found._if_idle(found._picture(found.scene(0.0), []), step, 2, Room(5, 0), 9) == 2
 
 
 @pytest.mark.parametrize(
@@ -276,3 +287,196 @@ def test_what_serves_in_a_snapshot_that_knows_no_releases_is_a_way_back() -> Non
     assert not found.state.roll.good
     found.load(found.dump())
     assert found.state.roll.good == (0,)
+
+
+# ------------------------------------------------------------------------------------------------------------- new instances
+
+
+def placed(found: WebCore, target: int, *, spare: int = 0, step: Step | None = None) -> list[tuple[str, str, Code]]:
+    """Who comes where, and why, with number at 0.0."""
+    seen = found._picture(found.scene(0.0), [])
+    facts = found._placements(step or step_of(found, None), seen, target, spare, because(Code.AT_MINIMUM))
+    assert all(fact.reason is not None for fact in facts)
+    return [(fact.unit, fact.hosts[0], fact.reason.code) for fact in facts if fact.reason is not None]
+
+
+@pytest.mark.parametrize(
+    ("target", "spare", "to_replace", "codes"),
+    [
+        (2, 0, 0, []),
+        (3, 0, 0, [Code.SCALE_UP]),
+        (4, 0, 1, [Code.REPLACEMENT, Code.SCALE_UP]),
+        (2, 1, 0, [Code.REPLACEMENT]),
+        (3, 1, 0, [Code.REPLACEMENT, Code.SCALE_UP]),
+        (4, 1, 1, [Code.REPLACEMENT, Code.REPLACEMENT, Code.SCALE_UP]),
+        (9, 0, 0, [Code.SCALE_UP] * 4),  # as many as have room
+    ],
+)
+def test_so_many_come_as_are_short_and_those_that_stand_in_for_others_first(
+    target: int, spare: int, to_replace: int, codes: list[Code]
+) -> None:
+    found = core(Site("ss - -"))
+    found.state.to_replace = to_replace
+    expected = [(f"web.{3 + i}", f"h{2 + i // 2}", code) for i, code in enumerate(codes)]
+    assert placed(found, target, spare=spare) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "stage", "retry_s", "comes"),
+    [
+        (False, "", 0.0, True),
+        (False, "", 0.1, False),
+        (False, "rolling", 0.1, False),
+        (True, "complete", 0.1, False),
+        (True, "rolling", 0.1, True),  # another release has not failed yet
+    ],
+)
+def test_none_comes_before_the_next_try_is_due_unless_the_release_is_another_one_now(
+    word: bool, stage: Any, retry_s: float, comes: bool
+) -> None:
+    found = core(Site("ss -"))
+    found.state.retry_at = retry_s
+    said = f.ReleaseChanged(dept="web", release=7, state="rolling", reason=because(Code.ROLLING, release=7))
+    step = step_of(found, Plan((), 3, 1, 3), Roll(wanted=7, stage=stage))._replace(word=said if word else None)
+    code = Code.ROLLING if stage == "rolling" else Code.SCALE_UP
+    assert placed(found, 3, step=step) == ([("web.3", "h2", code)] if comes else [])
+
+
+# -------------------------------------------------------------------------------------------------------- what is claimed
+
+
+def claimed(found: WebCore, target: int, room: Room, now: float = 0.0) -> f.DemandChanged | None:
+    seen = found._picture(found.scene(now), [])
+    told = found._claim(seen, step_of(found, None), (target, because(Code.AT_MINIMUM)), room, now)
+    return told[0] if told else None
+
+
+def asked(site: Site, hosts: int, **state: Any) -> WebCore:
+    """What it has said is `hosts`."""
+    site.world.write("scheduler.web", f.DemandChanged(dept="web", hosts=hosts, instances=2))
+    found = core(site, surge="idle")
+    for name, value in {"target": 2, **state}.items():
+        setattr(found.state, name, value)
+    return found
+
+
+def test_the_same_claim_is_not_said_again() -> None:
+    found = asked(Site("ss -"), 1)
+    assert claimed(found, 2, Room(2, 0)) is None
+    for target, room in ((3, Room(3, 0)), (2, Room(3, 0)), (3, Room(2, 0))):
+        assert claimed(found, target, room) is not None
+    empty = core(Site("-"))
+    assert empty.state.target is None
+    assert claimed(empty, 0, Room(0, 0)) is None, "who has said nothing wants nothing"
+    assert claimed(empty, 1, Room(1, 0)) is not None
+
+
+def test_a_signal_that_is_missing_is_told_once_and_only_of_a_department_that_there_is() -> None:
+    found = asked(Site("ss -"), 1)
+    late = found.custody.state.at + 2 * TIMEOUT_S
+    told = claimed(found, 2, Room(2, 0), late)
+    assert told is not None
+    assert told.reason == because(Code.SIGNAL_MISSING, timeout_s=TIMEOUT_S, instances=2)
+    found.state.missing = True
+    assert claimed(found, 2, Room(2, 0), late) is None
+    found.state.missing, found.department = False, None
+    assert claimed(found, 2, Room(2, 0), late) is None
+
+
+def test_hosts_that_are_wanted_if_idle_are_none_of_the_claim_and_were_claimed_before() -> None:
+    found = asked(Site("ss - - -"), 1, if_idle=2)
+    told = claimed(found, 2, Room(4, 0))
+    assert told is not None
+    assert (told.hosts, told.if_idle) == (2, 0)
+    assert told.reason is not None
+    assert told.reason.params["freed"] == ["h2"], "of three hosts two are wanted now"
+    seen = found._picture(found.scene(0.0), [])
+    step = step_of(found, Plan((), 0, 0, 4))
+    [told] = found._claim(seen, step, (2, because(Code.AT_MINIMUM)), Room(4, 0), 0.0)
+    assert (told.hosts, told.if_idle) == (1, 1)
+
+
+def test_of_cordoned_hosts_the_names_are_told_in_their_order() -> None:
+    site = Site("s s s")
+    web = core(site)
+    for name in ("h3", "h1"):
+        site.world.cordon(name)
+        web.holdings.host_changed(name)
+    reason = web_beside.why(web._picture(web.scene(0.0), []), step_of(web, None), 3, Room(3, 0), 0)
+    assert reason.params["cordoned"] == ["h1", "h3"]
+
+
+def test_one_that_is_closed_is_gone_and_one_that_leaves_drains_if_it_may() -> None:
+    found = core(Site("sd b"))
+    scene = found.scene(0.0)
+    units = [scene.unit(f"web.{n}") for n in (1, 3)]
+    why = because(Code.VM_ENDED)
+    closings = [web_ends.close(unit, Disposal.FAILED, why) for unit in units]
+    seen = found._picture(scene, closings)
+    assert (list(seen.gone), seen.count, seen.draining) == (["web.1", "web.3"], 0, 1)
+    left = found._without(scene._replace(drain_s=1.0), found._picture(scene, []), units)
+    assert (list(left.gone), list(left.drained), left.count) == (["web.3"], ["web.1"], 0)
+    assert found.scene(0.0).drain_s == found.policy.drain_s
+    found.department = None
+    assert (found.scene(0.0).drain_s, found._most()) == (0.0, 0)
+
+
+def test_it_wakes_when_a_limit_allows_more_unless_there_is_no_department_any_more() -> None:
+    site = Site("ss")
+    found = core(site, up_limits=("1 in 10s",))
+    now = site.world.now
+    found._decided_at, found.state.missing, found.state.changes = now, True, [Change(now - 4.0, 1)]
+    assert found._wake() == now + 6.0
+    found.department = None
+    assert found._wake() == NEVER
+
+
+@pytest.mark.parametrize(("quota", "notice"), [(None, 0), (0, 2), (1, 1), (2, 0), (3, 0)])
+def test_on_notice_is_who_holds_more_than_its_quota(quota: int | None, notice: int) -> None:
+    found = core(Site("ss -"))
+    found.custody.state.quotas.pop("web", None)
+    if quota is not None:
+        found.custody.state.quotas["web"] = Quota(hosts=quota)
+    assert found.notice() == notice
+
+
+@pytest.mark.parametrize(
+    ("before", "claim", "hurries"), [(None, 1, False), (None, 3, True), (3, 3, False), (3, 4, True), (3, None, False)]
+)
+def test_only_more_than_was_claimed_hurries(before: int | None, claim: int | None, hurries: bool) -> None:
+    found = core(Site("ss - -"), instances_min=1, instances_max=8, rule="target-tracking")
+    now = found.custody.state.at
+    found.state.target, found.state.claim, found.state.heard_at = 2, before, now
+    fact = f.LoadObserved(dept="web", start=now - 1.0, end=now, samples=1, claim=claim)
+    assert found.would_change(fact, now) is hurries
+
+
+@pytest.mark.parametrize("ready_s", [7.0, 40.0])
+def test_it_wakes_when_an_instance_that_a_roll_waits_for_will_be_ready(ready_s: float) -> None:
+    site = Site("ss")
+    found = core(site, min_ready_s=ready_s)
+    now = site.world.now
+    found._decided_at, found.state.missing, found.state.roll = now, True, Roll(wanted=7, stage="rolling")
+    assert found._wake() == now + ready_s
+
+
+@pytest.mark.parametrize(
+    ("wanted", "target", "maximum", "surge", "told"),
+    [
+        (7, 2, None, "claim", {"max_unavailable": 0, "helps": 1}),
+        (7, 2, 2, "claim", {"max_unavailable": 0, "helps": 1}),
+        (7, 2, 1, "claim", {"max_unavailable": 0, "helps": 1, "maximum": 1}),
+        (7, 2, 2, "idle", {"max_unavailable": 0, "helps": 1, "surge": "idle"}),
+        (7, 2, 1, "idle", {"max_unavailable": 0, "helps": 1, "maximum": 1}),
+        (0, 3, None, "idle", {}),  # nobody is left to make room
+    ],
+)
+def test_a_roll_that_only_a_host_helps_on_says_why_there_is_none(
+    wanted: int, target: int, maximum: int | None, surge: str, told: dict[str, Any]
+) -> None:
+    for spec in ("ss", "ss -"):
+        found = core(Site(spec), max_surge=1, max_unavailable=0, min_ready_s=0.0, surge=surge)
+        at = found.releases(found.custody.state.at)._replace(roll=Roll(wanted=wanted, asked=wanted, stage="rolling"))
+        stuck = [dict(one.params) for one in web_rolls.why(at, target, maximum) if one.code is Code.ROLL_STUCK]
+        expected = {"department": "web", "release": wanted, "hosts": 1, **told}
+        assert stuck == ([expected] if spec == "ss" else [])

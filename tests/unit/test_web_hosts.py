@@ -105,6 +105,7 @@ def test_what_is_gone_is_not_there_and_what_begins_to_drain_does_so_already(
 def test_a_host_where_a_vm_is_open_is_not_idle() -> None:
     site = Site("s -")
     site.world.write("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=7, host=site.names[0]))
+    assert not site.held.emptying, "an instance is there"
     assert site.picture(gone="1").idle() == [site.names[1]]
     site.close(1)
     held = site.held
@@ -237,12 +238,15 @@ def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> N
         ("s s s", 1, 1, "2", "2 3"),
         ("s s s", 1, 1, "2 1", "2 1"),
         ("s s b", 1, 1, "2 3", "3 2"),
+        ("s s s", 1, 1, "3", "3 2"),
+        ("s s s d", 1, 1, "4 2", "2 3"),
         # several a host: who boots first, so that a host becomes empty
         ("ss ss s", 4, 2, "", "5"),
         ("ss s ss", 4, 2, "", "3"),
         ("ssb b s", 3, 2, "", "4 3"),
         ("ssb b s", 4, 2, "", "4"),
         ("bb b", 2, 2, "", "3"),
+        ("b ssb", 3, 2, "", "1"),
         ("bb b", 1, 2, "", "3 2"),
         ("bb bb", 3, 2, "", "4"),
         ("bb bb", 2, 2, "", "4 3"),
@@ -252,6 +256,7 @@ def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> N
         ("ss ss ss", 4, 2, "", "6 5"),
         ("sss ss", 3, 3, "", "5 4"),
         ("sss ss s", 4, 3, "", "6 5"),
+        ("s ss ss", 3, 4, "", "1 5"),
         # else the quiet ones, wherever they are, then the newest
         ("ss ss", 3, 2, "", "4"),
         ("ss ss", 3, 2, "2", "2"),
@@ -310,6 +315,14 @@ def test_new_ones_come_where_most_are_that_has_room_then_by_name() -> None:
     assert [numbers(web_hosts.places(site.held, count, site.world.now)) for count in (0, 1, 3, 5, 9, 99)] == [
         "", "3", "3 3 5", "3 3 5 5 1", "3 3 5 5 1 1 1 4 4", "3 3 5 5 1 1 1 4 4 4 4"
     ]  # fmt: skip
+
+
+def test_of_hosts_alike_the_first_name_is_taken_in_whatever_order_they_came() -> None:
+    site = Site("- - -")
+    held = Holdings(site.world.custody, "web", SHAPE, 1)
+    for name in ("h2", "h3", "h1"):
+        held.host_changed(name)
+    assert web_hosts.places(held, 9, site.world.now) == ["h1", "h2", "h3"]
 
 
 def test_none_come_on_a_host_that_is_cordoned_or_in_quarantine_until_that_is_over() -> None:
@@ -373,6 +386,7 @@ def test_on_notice_idle_hosts_go_then_who_has_the_fewest_has_drained_soonest_is_
     assert order("s s s", quiet="2 1") == "2 1 3"
     assert order("s b s") == "2 3 1"
     assert order("- - -") == "1 2 3"
+    assert numbers(web_hosts.on_notice(Site("s -").picture(gone="1"), 9)) == "2 1", "what is being closed ends there"
 
 
 def test_on_notice_a_host_with_an_open_vm_goes_after_an_idle_one_and_a_cordoned_one_not_at_all() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.config import CloudConfig, User, WebPolicy
 from schemas.facts import AUTHORS_MAX, Answers, LoadObserved
-from schemas.reasons import Code
+from schemas.reasons import Code, because
 from services.scheduler.policies import scale_flaps, scale_steps
 from services.scheduler.policies.scale import Track
 from services.scheduler.policies.scale_flaps import Course
@@ -169,6 +169,9 @@ def test_the_number_falls_only_if_it_may_turn_and_rises_whatever_happens() -> No
     assert params == {"wanted": 1, "instances": 4, "turns": turns, "budget": 1, "wait_s": round(free_at - NOW, 3)}
     assert number(state(utilisation=0.8, course=busy), turns_per_hour_max=1)[1] is not Code.FLAP_BUDGET
     assert number(state(utilisation=1.6, course=busy), turns_per_hour_max=1)[0] == 8
+    now = free_at - 0.12345
+    early = state(utilisation=0.2, course=busy, heard_at=now, load_at=now)
+    assert number(early, turns_per_hour_max=1, now=now)[2]["wait_s"] == 0.123
     later = state(utilisation=0.2, course=busy, heard_at=free_at, load_at=free_at)
     assert number(later, turns_per_hour_max=1, now=free_at)[0] == 1
 
@@ -231,6 +234,7 @@ def test_where_nobody_tells_load_the_claim_alone_is_the_number_while_it_counts(a
 def test_load_that_was_told_is_known_for_so_long(after_s: float, known: bool) -> None:
     assert web_signals.load_known(state(), NOW + after_s) is known
     assert not web_signals.load_known(state(utilisation=None), NOW)
+    assert [web_signals.load_known(State(load_at=at), 5.0) for at in (0.0, 1.0)] == [False, True], "0: never"
 
 
 def test_what_is_missing_is_known_when_nothing_was_heard_for_long_enough_since_somebody_serves() -> None:
@@ -321,6 +325,10 @@ def test_by_whose_word_and_in_which_requests_is_told_with_the_number() -> None:
     _, _, params = number(at)
     assert (params["requests_per_s"], params["requests_per_instance"], params["load_by"]) == (12.346, 10.0, ["zoe"])
     assert "load_by" not in number(at, usual=("zoe",))[2]
+    for told, looked_s in (({}, 0.0), ({"window_s": 2.0}, 2.0), ({"window_s": 2.0, "held_s": 9.0}, 9.0)):
+        for at_s, so in ((looked_s, True), (looked_s + 0.1, False)):
+            of = Situation(state(load_by={"zoe": NOW - at_s}), policy(), Bounds.of(policy()), 10, NOW, ())
+            assert ("load_by" in web_number._by_word(of, because(Code.AT_MINIMUM, **told)).params) is so
     assert "requests_per_s" not in number(state(rate=None, per_instance=10.0))[2]
     assert "requests_per_s" not in number(state(rate=1.0, per_instance=None))[2]
 
@@ -341,6 +349,7 @@ WATCHED = Roll(wanted=2, asked=2, stage="rolling", good=(1,))
         ({"good": ()}, 60.0, 0.0, False),
         ({"good": (2,)}, 60.0, 0.0, False),
         ({"asked": 3}, 60.0, 0.0, False),
+        ({"given_up": because(Code.RELEASE_ERRORS)}, 60.0, 0.0, False),
     ],
 )
 def test_watched_is_a_deployed_release_while_it_rolls_and_a_while_after(
@@ -379,6 +388,7 @@ def test_answers_are_kept_by_second_for_as_long_as_they_are_watched() -> None:
         ((100, ERRORS_MIN), (0, 0), False),
         ((1000, 60), (1000, 7), False),  # 10 in 1000 are assumed: the margin
         ((1000, 61), (1000, 7), True),
+        ((200, 14), (150, 0), False),  # just that much more
         ((1000, 375), (64, 5), False),  # 8 in 64: three times that
         ((1000, 376), (64, 5), True),
         ((1000, 999), (3, 0), False),  # who has answered little may have been lucky
@@ -401,7 +411,7 @@ def test_errors_must_have_been_made_in_several_seconds() -> None:
     assert reason.params == {
         "release": 2, "answered": 200, "errors": 30, "over_s": 21.0, "old_answered": 1000, "old_errors": 0, "back_to": 1,
     }  # fmt: skip
-    for changes in ({"good": ()}, {"asked": 3}):
+    for changes in ({"good": ()}, {"asked": 3}, {"given_up": reason}):
         assert web_answers.worse({2: mine, 1: old}, msgspec.structs.replace(WATCHED, **changes)) is None
     assert web_answers.worse({1: old}, WATCHED) is None
     assert web_answers.worse({2: mine}, WATCHED) is None

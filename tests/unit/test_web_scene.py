@@ -21,6 +21,7 @@ from services.runtime.core import NEVER
 from services.scheduler.derived.limits import Limits
 from services.scheduler.web import ends as web_ends
 from services.scheduler.web.ends import DOUBLINGS_MAX, ROOM_MAX_S, WORDS_S, Scene
+from services.scheduler.web.hosts import Picture
 from services.scheduler.web.release import Roll, Terms
 from services.scheduler.web.state import State
 from tests.unit.test_web_hosts import Site, numbers
@@ -111,6 +112,7 @@ def test_so_many_more_are_wanted_for_now_as_are_overdue_within_the_surge_and_the
         ("ssss", "1g 2g 3g 4g", 3, {}, ""),
         ("ssss", "1b 2b 3b 4b", 3, {}, ""),
         ("ssss", "1b 2b 3b 4g", 4, {"unavailable": 2}, "1 2"),
+        ("ssb", "1g 2g", 1, {}, ""),  # nor does who boots
     ],
 )
 def test_who_is_overdue_goes_as_successors_come(
@@ -135,11 +137,19 @@ def test_none_goes_early_before_the_next_try_is_due(retry_s: float, closed: str)
     stage.state.retry_at = stage.now + retry_s
     assert stage.closed(3, unavailable=1) == closed
     assert stage.closed(2, unavailable=1) == "1", "its successor is there"
+    assert stage.closed(3, 3) == closed, "there may be no more"
 
 
 @pytest.mark.parametrize(
     ("spec", "words", "so"),
-    [("ss", "1b 2b", True), ("ss", "1b", False), ("ss", "1b 2g", False), ("ss", "", False), ("ssb", "1b 2b", True)],
+    [
+        ("ss", "1b 2b", True),
+        ("ss", "1b", False),
+        ("ss", "1b 2g", False),
+        ("ss", "", False),
+        ("ssb", "1b 2b", True),
+        ("b", "", False),
+    ],
 )
 def test_it_may_be_the_balancers_network_if_they_alone_say_so_of_all(spec: str, words: str, so: bool) -> None:
     assert web_ends.is_balancers_word(Stage(spec, words).scene()) is so
@@ -263,6 +273,21 @@ def test_what_was_taken_with_its_host_did_not_fail_whatever_its_guest_says() -> 
     assert fact.why.code is not Code.PROGRAM_ENDED
 
 
+def test_who_ends_is_told_in_the_order_of_numbers_and_hosts_in_that_of_names() -> None:
+    all_of_them = " ".join(map(str, range(1, 13)))
+    assert Stage("dddd dddd dddd").closed(0) == all_of_them
+    stage = Stage("ssss ssss ssss")
+    held = stage.site.held
+    for name in ("h3", "h1", "h2"):
+        stage.site.world.drain(name, by_s=0.0)
+        held.host_changed(name)
+    back = web_ends.give_up(stage.scene()._replace(held=held), Picture(held, {}, {}, {}))
+    assert [fact.host for fact in back if isinstance(fact, f.HostReleased)] == ["h1", "h2", "h3"]
+    for name in stage.site.names:
+        stage.site.world.lose(name)
+    assert stage.closed(0) == all_of_them
+
+
 @pytest.mark.parametrize(
     ("how", "told"),
     [
@@ -302,6 +327,7 @@ def test_who_is_not_needed_drains_if_it_is_in_service_and_there_is_time() -> Non
     stage = Stage("sb")
     units = [stage.site.world.unit(f"web.{n}") for n in (1, 2)]
     why = because(Code.SCALE_DOWN, instances=0)
+    assert web_ends.drains(stage.scene()._replace(drain_s=0.1), units[0])
     drains, closes = web_ends.ends(stage.scene(), units, why)
     assert drains == f.InstanceDraining(unit="web.1", attempt=1, until=stage.now + DRAIN_S, reason=why)
     assert closes == f.AttemptClosed(unit="web.2", attempt=1, disposal=Disposal.STOPPED, why=why)
@@ -343,6 +369,7 @@ def notice(spec: str, count: int, *lowerings: tuple[int, float], drain_s: float 
         ("sb", 1, 9.1, 0.0, ["1 closed", "2 closed", "h1 back"]),
         ("sb", 1, ROOM_MAX_S, DRAIN_S, ["1 closed", "2 closed", "h1 back"]),  # it is due
         ("sb", 1, ROOM_MAX_S + 0.1, DRAIN_S, ["1 drains 0.1", "2 closed"]),
+        ("d", 1, 9.1, 0.0, []),  # it goes on draining
     ],
 )
 def test_on_notice_hosts_go_back_when_nothing_is_left_or_shortly_before_they_are_due(
@@ -367,6 +394,8 @@ def test_on_notice_what_drains_already_has_no_longer(left_s: float, found: list[
 def test_on_notice_each_host_has_the_soonest_deadline_that_it_is_needed_for() -> None:
     _, found = notice("s s s", 3, (2, 5.1), (1, 9.1), (0, 7.1))
     assert found == ["3 drains 5.0", "2 drains 7.0", "1 drains 7.0"]
+    _, found = notice("s s", 2, (1, ROOM_MAX_S), (0, 9.1))
+    assert found == ["2 closed", "h2 back", "1 drains 9.0"]
     _, found = notice("s s s", 1, (3, 5.1))
     assert found == ["3 closed", "h3 back"], "no notice has a deadline for it"
 
@@ -407,6 +436,7 @@ def test_a_drained_host_goes_back_at_its_deadline_with_all_that_is_left(by_s: fl
         ("1g", {}, {"unreachable_s": 0.0}, None),
         ("1g", {"retry_at": 5.0}, {}, 5.0),
         ("1g", {"replaced_at": 7.0}, {}, BOOT_S + 7.0),
+        ("1g", {"ready_at": {"web.1": -1.0}}, {}, BOOT_S),  # who is not ready proves nothing
         ("1g", {"ready_at": {"web.2": -1.0}}, {}, WORDS_S - 1.0),  # somebody has proven to be well
         ("1g", {"ready_at": {"web.2": -1.0}}, {"min_ready_s": 9.0}, 8.0),
         ("1g 2b", {}, {}, BOOT_S),

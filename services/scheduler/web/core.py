@@ -120,7 +120,8 @@ class WebCore(WebFold):
         self._decided_at = now
         found = self._decide(now)
         self._rests = not found
-        self._wake_at = self._wake() if self._rests else 0.0
+        if self._rests:
+            self._wake_at = self._wake()
         return found
 
     def _decide(self, now: float) -> list[f.Fact]:
@@ -237,7 +238,7 @@ class WebCore(WebFold):
         if not needed:
             return 0
         leaving = sum(1 for name in held.cordoned if name not in idle)
-        small = len(held.small) if held.small and held.useful < needed else 0
+        small = len(held.small) if held.useful < needed else 0
         return needed + leaving + small
 
     def _if_idle(self, seen: Picture, step: Step, target: int, room: Room, claim: int) -> int:
@@ -269,7 +270,7 @@ class WebCore(WebFold):
         short = web_hosts.shortage(seen, target + spare) if step.plan is None else step.plan.start
         count, at = min(short, PLACED_MAX), step.at
         retry_at = 0.0 if step.word is not None and step.at.roll.stage == "rolling" else self.state.retry_at
-        if not count or at.now < retry_at or not self.holdings.roomy:
+        if not count or at.now < retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
         hosts = web_hosts.places(self.holdings, count, at.now)

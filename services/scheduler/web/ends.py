@@ -94,7 +94,7 @@ def closings(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
         why = why_ended(state.ended[name]) if failed and name in state.ended else why_broken(unit.broken)
         found[name] = close(unit, Disposal.FAILED if failed else Disposal.STOPPED, why)
     for name in sorted(state.ended, key=sort_key):  # rule 3
-        if name not in found and at.unit(name).live:
+        if name not in found:
             found[name] = close(at.unit(name), Disposal.FAILED, why_ended(state.ended[name]))
     for limit in at.limits.overdue(at.now):
         if limit.unit not in found:

@@ -25,7 +25,6 @@ from schemas import readiness
 from schemas.config import Department, WebPolicy
 from schemas.custody import Custody
 from schemas.custody_state import Broken, Unit
-from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.reasons import Code, Reason
 from services.runtime.core import NEVER
@@ -56,6 +55,7 @@ class WebFold:
         self._writer, self._prefix = f"scheduler.{dept}", f"{dept}."
         self.state = State()
         self._per_host: int | None  # None: to be worked out again
+        self._wake_at: float  # while it rests
         self._decided_at = 0.0  # `now` of the last decide: what is due by then has been looked at
         self._on = {
             f.LoadObserved: self._on_load,
@@ -348,9 +348,8 @@ class WebFold:
         self.capacities = Capacities.of(self.custody)
         self._per_host = None
         self.limits = Limits(self.custody, lambda _unit: NEVER, lambda: self.policy.boot_timeout_s)
-        self.limits.rebuild(sorted(self.custody.index.open.get(self.dept, ()), key=sort_key))
+        self.limits.rebuild(self.custody.index.open.get(self.dept, ()))
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
-        self._wake_at = 0.0  # while it rests
 
     def _configured(self) -> Department | None:
         """As configured; None if it is not a web department, or closed."""

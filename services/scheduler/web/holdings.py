@@ -62,7 +62,7 @@ class Holdings:
     @classmethod
     def of(cls, custody: Custody, dept: str, shape: Shape, most: int) -> Holdings:
         found = cls(custody, dept, shape, most)
-        for name in sorted(custody.index.held.get(dept, ())):
+        for name in custody.index.held.get(dept, ()):
             found.host_changed(name)
         for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
             found.placed(name)

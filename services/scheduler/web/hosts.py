@@ -84,7 +84,7 @@ class Picture:
         """Active instances on drained hosts."""
         if not self.held.drained:
             return []
-        return [unit for name in sorted(self.held.drained) for unit in self.on(name)]
+        return [unit for name in self.held.drained for unit in self.on(name)]
 
     def apart(self) -> int:
         """Active instances that stay on cordoned hosts."""
@@ -107,7 +107,7 @@ class Picture:
 def surplus(seen: Picture, target: int, per_host: int) -> list[Unit]:
     """Instances that are to end (rules 1 and 2)."""
     held, leave = seen.held, seen.leaving()
-    if not leave and seen.count <= target:
+    if seen.count <= target:
         return []
     if not leave and not seen.gone and not seen.drained and len(held.active) == len(held.carrying):
         return _single(seen, len(held.active) - target)
@@ -188,13 +188,8 @@ def not_needed(seen: Picture, claim: int, placed: list[str], now: float) -> list
     extra = max(0, len(seen.held.hosts) - len(useless) - claim)
     if not extra:
         return list(useless)
-    spare = sorted(
-        (host for host in idle if host.name not in useless),
-        key=lambda h: (
-            not too_small(h, seen.held.shape),  # 1. what holds no instance anyway
-            h.name,  # 2. unique
-        ),
-    )
+    able = (host for host in idle if host.name not in useless)
+    spare = sorted(able, key=lambda h: not too_small(h, seen.held.shape))  # what holds no instance anyway, then by name
     return [*useless, *(host.name for host in spare[:extra])]
 
 

@@ -142,8 +142,6 @@ def _stepped(at: Situation, current: int, number: Number) -> Number:
     """Rule 2."""
     wanted, policy = number[0], at.policy
     limits, texts = (at.bounds.up, policy.up_limits) if wanted > current else (at.bounds.down, policy.down_limits)
-    if wanted == current or not limits:
-        return number
     allowed = scale_steps.allowed(at.state.changes, current, wanted, limits, at.now)
     if allowed == wanted:
         return number
