@@ -6,6 +6,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.custody_state import Quota
+from services.scheduler.batch import notice as notices
 from tests.support.scheduling import closed, cluster, core, demand, placed, released, running
 
 
@@ -84,3 +86,45 @@ def test_a_wake_up_finds_its_time_come_however_sums_are_rounded(now: float, noti
     assert closed(world) == {}
     world.now = core(world).wake_at()
     assert len(closed(world)) == 1
+
+
+@pytest.mark.parametrize(
+    ("now", "notice_s", "by_s"),
+    [
+        (2097151.4, 0.7, 0.7),  # by - notice is later than now
+        (786432.0, 0.5 + 2**-34, 5.0 + 2**-33),  # (by - notice) + notice is earlier than by
+    ],
+)
+def test_its_time_has_come_if_one_of_the_two_sums_says_so(now: float, notice_s: float, by_s: float) -> None:
+    world = cluster(1)
+    running(world, walltime_s=1e10)
+    config = world.custody.state.config
+    assert config is not None
+    policy = msgspec.structs.replace(config.policy, notice_s=notice_s)
+    world.write(
+        "provisioner",
+        f.ConfigAdopted(cloud="x", custody_rules=1, config=msgspec.structs.replace(config, policy=policy)),
+    )
+    level, by = 0, now + by_s
+    world.custody.state.quotas["hpc"] = Quota(hosts=0, lowerings=((level, by),))
+    at = now if by_s == notice_s else by - notice_s
+    assert (by - notice_s > at) is not (by > at + notice_s)
+    assert notices.due(world.custody, "hpc", at) == 1
+    assert notices.due(world.custody, "hpc", at - 0.01) == 0
+
+
+def test_idle_hosts_answer_the_policys_notice_and_jobs_have_the_longer_one() -> None:
+    world = cluster(2)
+    running(world)
+    world.quota("hpc", 1, by_s=0.3)
+    world.quota("hpc", 0, by_s=1.2)
+    assert (released(world), closed(world)) == (["h2"], {})
+
+
+def test_a_host_whose_attempt_is_closed_anyway_goes_back_as_an_idle_one() -> None:
+    world = cluster(3)
+    world.strict = False
+    job = running(world)
+    world.cancel(job)
+    world.quota("hpc", 2)
+    assert (released(world), [*closed(world)]) == (["h1"], [job])

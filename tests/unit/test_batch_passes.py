@@ -241,3 +241,107 @@ def test_best_effort_that_makes_way_ends_in_the_decision_that_starts_who_needs_i
     running(world, best_effort=True)
     world.submit(cores=4)
     assert kinds(world)[:2] == [f.AttemptClosed, f.UnitPlaced]
+
+
+def test_broken_attempts_are_closed_in_the_order_of_submission() -> None:
+    world = cluster(3)
+    world.strict = False
+    for _ in range(10):
+        world.submit()
+    world.settle()
+    for job in ("10", "9"):
+        world.start_vms(job)
+        world.end_vm(job)
+    assert [fact.unit for fact in decide(world) if isinstance(fact, f.AttemptClosed)] == ["9", "10"]
+
+
+# -------------------------------------------------------------------------------------------------------- what is not lost
+
+
+def test_after_a_notice_an_order_is_asked_for_its_moment_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = cluster(3, **PATIENT)
+    world.strict = False
+    running(world, walltime_s=1e6)
+    world.settle()
+    counted = Counted(monkeypatch, due=world.now + 50.0)
+    counted.again(world, lambda w: w.submit(nodes=3))
+    assert core(world).wake_at() == world.now + 50.0
+    assert counted.again(world, lambda w: w.quota("hpc", 2)) == 1
+    assert core(world).wake_at() == world.now + 50.0
+
+
+def test_after_a_closing_beside_a_slot_an_order_is_asked_for_its_moment_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = cluster(2, **PATIENT, requeues_max=0)
+    world.strict = False
+    running(world, walltime_s=1e6, on_reclaim="kill")
+    lease(world, 5000.0)
+    counted = Counted(monkeypatch, due=world.now + 50.0)
+    world.settle()
+    assert counted.again(world, lambda w: w.lose("h1")) == 1
+    assert core(world).wake_at() == world.now + 50.0
+
+
+def test_who_is_to_make_way_for_a_slot_is_told_again_until_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = cluster(1, **PATIENT)
+    world.strict = False
+    idle = running(world, best_effort=True, walltime_s=1e6)
+    slot = lease(world, 0.0)
+    clears = Order(lambda _: [], agenda=lambda _: Agenda([(idle, slot)], NEVER))
+    monkeypatch.setattr(BatchCore, "order", property(lambda _: clears))
+    first = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
+    assert [fact.unit for fact in first] == [idle]
+    assert [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)] == first
+
+
+def test_an_order_that_looks_ahead_is_asked_when_there_are_fewer_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = fruitless()
+    counted = Counted(monkeypatch, foresees=True)
+    counted.again(world, lambda w: w.submit(nodes=2, cores=4))
+    assert counted.again(world, lambda w: w.cordon("h2")) == 1
+    assert counted.again(world, says_anything) == 0
+
+
+def test_a_bound_by_the_hour_wakes_it_only_where_somebody_could_make_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = fruitless(preemptions_per_hour_max=5)
+    core(world).state.made_way.append(world.now)
+    counted = Counted(monkeypatch)
+    counted.again(world, lambda w: w.submit(nodes=2, cores=4))
+    assert core(world).wake_at() > world.now + 3600.0
+    assert counted.again(world, later(3600.0)) == 0
+
+
+def test_a_host_that_has_rested_does_not_wake_it_for_ever() -> None:
+    world = cluster(2, **PATIENT)
+    world.submit(nodes=3)
+    world.rest("h1", 60.0)
+    world.settle()
+    world.now += 60.0
+    assert decide(world) == []
+    assert core(world).wake_at() > world.now
+
+
+def test_a_demand_goes_down_in_the_decision_in_which_time_lets_somebody_start_beside_others() -> None:
+    world = cluster(2, held=1, **PATIENT)
+    world.strict = False
+    running(world, cores=2)
+    world.rest("h1", 60.0)
+    world.submit(cores=2)
+    world.settle()
+    before = world.custody.state.demands["hpc"]
+    world.now += 60.0
+    found = [fact for fact in decide(world) if isinstance(fact, f.UnitPlaced | f.DemandChanged)]
+    assert (before, [type(fact) for fact in found], found[-1].hosts) == (2, [f.UnitPlaced, f.DemandChanged], 1)
+
+
+def test_other_constraints_of_as_many_hosts_are_another_demand() -> None:
+    world = cluster(2, held=0)
+    world.strict = False
+    described = f.HostDescribed(host="h2", one_id=2, cores=4, memory_mb=8192, labels={"GPU": "yes"})
+    world.write("executor", described)
+    job = world.submit(constraint="gpu=yes", cores=4)
+    world.settle()
+    assert core(world).state.prefer == ("gpu=yes",)
+    world.cancel(job)
+    world.submit(cores=4)
+    (told,) = [fact for fact in decide(world) if isinstance(fact, f.DemandChanged)]
+    assert (told.hosts, told.prefer) == (world.custody.state.demands["hpc"], ())

@@ -171,6 +171,17 @@ def test_a_contracts_notice_is_long_enough_for_its_grace() -> None:
     assert list(closed(world)) == [saves]
 
 
+def test_of_those_who_go_together_the_one_that_asked_for_most_says_when() -> None:
+    world = cluster(2, grace_max_s=SAVES_S)
+    begun = world.now
+    jobs = [running(world, grace_s=grace_s) for grace_s in (SAVES_S / 2, SAVES_S)]
+    world.quota("hpc", 0, by_s=600.0)
+    world.settle()
+    assert core(world).wake_at() == pytest.approx(begun + 600.0 - 0.3 - (SAVES_S + grace.HEARD_S - USUAL_S))
+    world.now = core(world).wake_at()
+    assert [*closed(world)] == jobs
+
+
 # --------------------------------------------------------------------------------------------------------- what it costs
 
 

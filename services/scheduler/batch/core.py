@@ -109,15 +109,15 @@ class BatchCore(BatchViews):
         due = min(self.limits.next_moment(self.decided_at), self.book.next_moment(self.decided_at), self._due)
         due = min(due, self.book.launches.next_due())
         due = min(due, notices.next_due(self.custody, self.dept, self.decided_at))
-        due = min([due, *(until for until in self.room.cordoned.values() if until > self.decided_at)])
         if self.book.queue.bookings:
             bookings, settings = self.book.queue.bookings.values(), self.policy.leases
             due = min(due, lease_times.next_moment(bookings, settings, self.decided_at))
-        if self.room.resting and self.book.queue.where:
-            due = min([due, *(until for until in self.room.resting.values() if until > self.decided_at)])
-        if self.best_effort and self.book.queue.where:
-            due = min(due, self.guards.next_moment(self.best_effort, self.decided_at))
-        return due
+        times = [*self.room.cordoned.values()]
+        if self.book.queue.where:
+            times += self.room.resting.values()
+            if self.best_effort:
+                due = min(due, self.guards.next_moment(self.best_effort, self.decided_at))
+        return min([due, *(until for until in times if until > self.decided_at)])
 
     def rests_until_woken(self) -> bool:
         """True if the last `decide` had nothing to say, and nothing that concerns it has happened since."""
@@ -163,14 +163,14 @@ class BatchCore(BatchViews):
     def _due_for_grace(self, closing: dict[str, None], now: float) -> int:
         """Hosts that must go back now since those who would be victims have asked for time (`notice`, rule 3)."""
         late_s = max(notices.latenesses(self.custody, self.dept), default=0.0)
-        count = notices.due(self.custody, self.dept, now + late_s) if late_s > 0.0 else 0
+        count = notices.due(self.custody, self.dept, now + late_s)
         if not count:
             return 0
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
         victims = known.victims(self.policy.victims)(hosts, candidates, count).victims
         late_s = max((candidates[unit].late_s for unit in victims), default=0.0)
-        return notices.due(self.custody, self.dept, now + late_s) if late_s > 0.0 else 0
+        return notices.due(self.custody, self.dept, now + late_s)
 
     def _give_up(self, closing: dict[str, None], now: float) -> tuple[list[f.Fact], list[f.Fact]]:
         """Rule 8: the cordoned hosts that go back whatever the quota says: idle ones, and drained ones with those whose end it
@@ -248,7 +248,7 @@ class BatchCore(BatchViews):
             booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
             starts = booked + queue.budgets.cut(rest, self.book.owner, self.book.shape)  # accepted ones: not again
         starts = settle(starts, room, self._affinity) if starts else starts
-        if not (starts or way) and room is self.room:
+        if not (starts or way):
             queue.grew = self.room.grew = self._shifted = False
             self._passed_at = now
         return way, starts

@@ -22,7 +22,6 @@ from schemas import grace
 from schemas.config import BatchPolicy, CloudConfig
 from schemas.custody import Custody
 from schemas.custody_state import Broken, vm_key
-from schemas.ids import sort_key
 from schemas.meta import Meta
 from schemas.saving import save_s
 from services.runtime.core import NEVER
@@ -42,6 +41,9 @@ class BatchViews:
     """Of batch department `dept`."""
 
     _rested_at: float  # when the next host has rested
+    # Of fruitless passes; before the first one nobody asks:
+    _shifted: bool  # since the flag was last taken down: a host or an expected end has changed
+    _passed_at: float  # `now` of the last one
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -123,7 +125,7 @@ class BatchViews:
         self.best_effort: dict[str, None] = {}  # those of them that are best-effort
         self.balancing = Balancing(custody, dept, self.state, self.book, self.room)
         self.preempting = Preempting(custody, self.book, self.endings, self.guards, self.best_effort)
-        for name in sorted(custody.index.open.get(dept, ()), key=sort_key):
+        for name in custody.index.open.get(dept, ()):
             if self.book.has(name):  # not so while a snapshot is being loaded: custody comes first
                 self._note_open(name)
         self.limits.rebuild(self.open)
@@ -132,16 +134,13 @@ class BatchViews:
         self._due = NEVER  # when time alone may start something, as the last pass saw it
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self._forecast: Forecast | None = None  # made when an order asks for it
-        self._shifted = True  # since the flag was last taken down: a host or an expected end has changed
-        self._passed_at = 0.0  # `now` of the last fruitless pass
 
     def _constrain(self) -> None:
         """Jobs may have other constraints than before: then hosts fall into other classes."""
         constraints, self.book.constrained_anew = tuple(sorted(self.book.constraints)), False
         if constraints != self.room.constraints:
             self.room.constrain(self.custody, self.dept, constraints)
-            self._forecast, self._shifted = None, True
-            self._stir()
+            self._forecast = None
 
     def _note_open(self, name: str) -> None:
         unit = self.custody.state.units[name]
@@ -238,7 +237,6 @@ class BatchViews:
             self._no_longer_open(fact.unit)
             self.guards.ended(fact.why)
             self.book.over(fact.unit, fact.why, hosts)
-            self._stir()
 
     def _on_reported(self, fact: f.AttemptReported) -> None:
         if self.book.has(fact.unit):
@@ -261,12 +259,10 @@ class BatchViews:
 
     def _on_vm_ended(self, fact: f.VmEnded) -> None:
         self.state.warm.pop(fact.unit, None)
-        unit = self.custody.state.units.get(fact.unit)
-        if (
-            fact.unit in self.open
-            and unit is not None
-            and (unit.attempt, unit.broken) == (fact.attempt, Broken.VM_ENDED)
-        ):
+        if fact.unit not in self.open:
+            return
+        unit = self.custody.state.units[fact.unit]
+        if (unit.attempt, unit.broken) == (fact.attempt, Broken.VM_ENDED):
             known = self.state.refused.get(fact.unit)  # of several ranks the first one broke it
             if known is None or known.attempt != fact.attempt or known.failure:
                 self.state.refused[fact.unit] = Refused(attempt=fact.attempt, failure="", why=fact.why)
