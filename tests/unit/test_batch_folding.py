@@ -44,7 +44,7 @@ def test_constraints_are_in_order_whichever_job_came_first() -> None:
     for name in ("gpu=yes", "arm=yes"):
         world.submit(constraint=name, nodes=2)
     world.settle()
-    assert core(world).room.constraints == world.seats["scheduler.hpc"].twin().core.room.constraints  # type: ignore[attr-defined]
+    assert core(world).room.constraints == world.seats["scheduler.hpc"].twin().core.room.constraints
     assert core(world).check() == []
 
 

@@ -106,7 +106,7 @@ def test_its_time_has_come_if_one_of_the_two_sums_says_so(now: float, notice_s: 
         f.ConfigAdopted(cloud="x", custody_rules=1, config=msgspec.structs.replace(config, policy=policy)),
     )
     level, by = 0, now + by_s
-    world.custody.state.quotas["hpc"] = Quota(hosts=0, lowerings=((level, by),))
+    world.custody.state.quotas["hpc"] = Quota(hosts=0, lowerings=[(level, by)])
     at = now if by_s == notice_s else by - notice_s
     assert (by - notice_s > at) is not (by > at + notice_s)
     assert notices.due(world.custody, "hpc", at) == 1
