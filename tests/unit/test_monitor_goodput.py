@@ -52,6 +52,38 @@ def test_a_job_that_is_ended(disposal: Disposal, code: Code, cause: str) -> None
     assert judged(office) == (0, {cause: 40}, 0)
 
 
+@pytest.mark.parametrize(
+    ("code", "cause"), [(Code.RECLAIMED, "preempted"), (Code.HOST_LOST, "fault"), (Code.WALLTIME, "fault")]
+)
+def test_whatever_it_is_run_again_for_has_a_cause(code: Code, cause: str) -> None:
+    office = Office()
+    job = running(office)
+    office.close(job, Disposal.REQUEUE, code)
+    office.place(job, "h1")
+    assert judged(office) == (0, {cause: 40}, 0)
+
+
+def test_what_is_thrown_away_counts_when_the_next_attempt_is_over_before_it_began() -> None:
+    office = Office()
+    job = running(office)
+    office.close(job, Disposal.REQUEUE)
+    office.place(job, "h1", begin=False)
+    office.world.now += 1
+    office.close(job, Disposal.SUSPEND)
+    assert judged(office) == (0, {"preempted": 40}, 4)
+
+
+def test_what_could_not_be_saved_is_thrown_away() -> None:
+    office = Office()
+    job = running(office)
+    office.world.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=7, host="h1"))
+    office.close(job, Disposal.SUSPEND)
+    office.world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    assert judged(office) == (0, {}, 40), "a late report may save it yet"
+    office.place(job, "h1")
+    assert judged(office) == (0, {"fault": 40}, 0)
+
+
 def test_what_is_thrown_away_counts_when_the_next_attempt_begins() -> None:
     office = Office()
     job = running(office)

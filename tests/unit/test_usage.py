@@ -205,6 +205,11 @@ def test_a_loss_is_not_taken_back_by_a_later_attempt() -> None:
     office.close(other, Disposal.REQUEUE, Code.WALLTIME)
     office.world.report(other)
     assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (80.0, 0.0)
+    third = running(office)
+    office.close(third, Disposal.REQUEUE)
+    office.place(third, "h1")
+    checkpoint(office, third, 2)
+    assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (120.0, 0.0)
 
 
 def test_a_suspended_job_that_saves_in_its_grace_time_risks_no_more() -> None:

@@ -29,6 +29,16 @@ def test_what_could_not_be_saved_is_lost_once_and_to_a_failure(late_success: boo
     assert (office.of()["lost_core_s"], office.of()["failed_core_s"]) == (20.0, 40.0)
 
 
+def test_what_could_not_be_saved_of_a_job_that_was_cancelled_is_no_loss() -> None:
+    office = Office()
+    job = running(office)
+    office.world.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=7, host="h1"))
+    office.close(job, Disposal.SUSPEND)
+    office.world.cancel(job)
+    office.world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    assert (office.of()["ended"], office.of()["failed_core_s"]) == ({"cancelled": 1}, 0.0)
+
+
 def test_a_move_that_failed_loses_what_ran_before() -> None:
     office = Office()
     job = running(office)

@@ -156,7 +156,7 @@ class Accounting:
     def _close(self) -> None:
         """What was measured goes into the book, and is told."""
         state, fresh = self.state, self.state.fresh
-        if fresh.kept or fresh.before:
+        if fresh.kept:
             self.news.hours.append(fresh)
             state.book.absorb(fresh)
             state.fresh = Buckets(today=state.book.today)
@@ -304,7 +304,6 @@ class Accounting:
             ]:
                 del gone[name]
         self.goodput.close(fact.dept, "cancelled")
-        self.hosts.weigh(fact.dept)
 
     def _end(self, unit: Unit, how: str | None = None) -> None:
         """The unit is over, if it is.  `how`, if custody does not say it."""

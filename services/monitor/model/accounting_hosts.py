@@ -36,9 +36,7 @@ class HostTime:
 
     def own(self) -> None:
         """What is whose may be otherwise from now on; what they hold is as it was."""
-        state, at = self.state, self.state.at / 1000
-        if state.own_until * 1000 <= state.at:  # it was waited for: rounding must not put us before it
-            at = max(at, state.own_until)
+        state, at = self.state, self.state.at / 1000  # exact at a window's edge: those are whole seconds
         own = owned(self.config, at, state.usable) if self.config is not None else {}
         state.own_until = next_change(self.config, at) if self.config is not None else NEVER
         for dept in state.own | own:

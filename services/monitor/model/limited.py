@@ -38,17 +38,14 @@ class Limited:
 
     def concerns(self, fact: JobSubmitted) -> bool:
         """True if any limit bounds the job."""
-        self._look()
         return bool(self._of(fact.dept, fact.user, fact.quality))
 
     def submitted(self, job: Job) -> None:
-        self._look()
         for bound in self._of(job.dept, job.user, job.quality):
             self._jobs.setdefault((job.dept, bound.account), {})[job.job] = None
 
     def moved(self, unit: str, job: Job | None) -> None:
         """The unit, of that job, may have an open attempt that it had not, or the other way round."""
-        self._look()
         if job is None or not self._of(job.dept, job.user, job.quality):
             return
         known = self.custody.state.units.get(unit)
@@ -67,20 +64,17 @@ class Limited:
             self.moves |= self._jobs.get(key, {})
 
     def moved_jobs(self) -> dict[str, None]:
-        """Jobs whose answer may be another one than when this was asked last."""
+        """Jobs whose answer may be another one than when this was asked last; some may be forgotten."""
         self._look()
         found, self.moves = self.moves, {}
         return found
 
     def forgotten(self, job: Job) -> None:
-        self._look()
         for bound in self._of(job.dept, job.user, job.quality):
             self._jobs.get((job.dept, bound.account), {}).pop(job.job, None)
-        self.moves.pop(job.job, None)
 
     def of(self, job: Job) -> Reason | None:
         """The limit that one more attempt of the job would exceed; None if there is none."""
-        self._look()
         more = _much(job)
         for bound in self._of(job.dept, job.user, job.quality):
             used = self._used.get((job.dept, bound.account), NOTHING)
@@ -90,6 +84,7 @@ class Limited:
         return None
 
     def _of(self, dept: str, user: str, quality: str) -> tuple[Bound, ...]:
+        self._look()
         key = (dept, user, quality)
         found = self._bounds.get(key)
         if found is None:
