@@ -45,7 +45,7 @@ class Bounds:
     department_waiting_max: int = 8_000
     department_bytes_max: int = 32 << 20  # so with eight departments 256 MiB, if all of them flood
     depth_alone: float = 64.0  # whoever comes next waits for no more than these
-    depth_beside: float = 4.0
+    depth_beside: float = 8.0
     rate_beside: float = 250.0  # of the thousand that a process has
     burst: float = 2_000.0  # an experiment's submissions go at once, whoever else asks
     wait_max_s: float = 20.0  # longer than any client of ours waits
