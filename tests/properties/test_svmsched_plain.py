@@ -267,6 +267,7 @@ def compare(world: World, most: int) -> list[Started]:
     assert {service: much for service, much in used_by(situation.forecast()).items() if any(much)} == used
     for kinds, least in (([(4, 8192)], (4, 8192)), ([(8, 4096), (2, 16384)], (2, 4096))):
         assert hosts_wanted(situation, kinds) == wanted_by_hand(situation, used, least)
+    assert hosts_wanted(situation, []) == 0  # nobody knows how large they would be
     plain = Plain(situation)
     told = {unit: plain.why_not(unit) for unit in situation.queue.where}
     assert {unit: order_svmsched.why(situation, unit) for unit in told} == told

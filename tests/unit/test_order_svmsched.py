@@ -9,8 +9,11 @@ from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
 from schemas.shares import Shares, percent
+from services.scheduler.derived.room import Free
+from services.scheduler.derived.shape import Shape
 from services.scheduler.explain.why import why
 from services.scheduler.policies.order_svmsched import in_turn
+from services.scheduler.policies.order_svmsched_shares import needs
 from tests.support.scheduling import closed, core, decide, placed, wait_for
 from tests.support.services import SHORT_S, best_effort, long, shared, short, start, started, used
 from tests.support.world import World
@@ -159,6 +162,12 @@ def test_an_exclusive_job_uses_whole_hosts() -> None:
     assert world.states()[second] == "pending"
 
 
+def test_an_exclusive_job_counts_as_on_the_smallest_hosts_that_hold_it() -> None:
+    wholes = {Free(True, 8, 16384): 1, Free(True, 4, 8192): 2}
+    found = [needs(Shape(2, cores, 100, True), wholes) for cores in (4, 5, 9)]
+    assert found == [(8, 16384), (16, 32768), (18, 200)]
+
+
 def test_more_hosts_are_wanted_where_a_share_is_too_small() -> None:
     world = shared(1)
     world.hosts(5, first=2)
@@ -255,6 +264,15 @@ def test_nobody_makes_way_where_there_is_room_or_it_would_not_help() -> None:
     assert (closed(world), started(world)) == ({}, [beside])
     start(world, beside)
     long(world, "a", 4, nodes=2)
+    assert (closed(world), started(world)) == ({}, [])
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+def test_nobody_makes_way_on_a_host_in_quarantine(exclusive: bool) -> None:
+    world = shared(1, services={"a": 1.0})
+    start(world, best_effort(world, 4, exclusive=exclusive))
+    world.rest("h1")
+    long(world, "a", 4)
     assert (closed(world), started(world)) == ({}, [])
 
 

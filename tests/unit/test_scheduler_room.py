@@ -61,11 +61,7 @@ def plain(custody: Custody, constraints: Sequence[str]) -> tuple[object, ...]:
     at, ours = custody.state.at, [one for one in custody.state.hosts.values() if is_in(one)]
     free = {one.name: offers(one, constraints) for one in ours if not set_apart(one, at)}
     classes = {each: sorted(name for name in free if free[name] == each) for each in free.values()}
-    resting = {
-        one.name: one.quarantine_until
-        for one in ours
-        if one.quarantine_until > at and one.cordoned is None and not one.exclusive
-    }
+    resting = {one.name: one.quarantine_until for one in ours if one.quarantine_until > at and one.cordoned is None}
     cordoned = {one.name: NEVER if one.drain_until is None else one.drain_until for one in ours if one.cordoned}
     return free, classes, sorted(classes), resting, {one.name: None for one in ours if one.units}, cordoned
 
@@ -218,6 +214,7 @@ def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
         host("b", quarantine_until=120.0, units={"1": None}, cores_used=3, memory_used_mb=300),
         host("c", quarantine_until=120.0, labels={"FAST": "1"}),
         host("d"),
+        host("e", quarantine_until=110.0, units={"1": None}, exclusive=True),  # taken as a whole: its end gives no room
     )
     room = Room.of(custody, "hpc", ("fast",))
     assert Room.of(held(host("d")), "hpc").next_rested() == NEVER

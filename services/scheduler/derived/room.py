@@ -10,7 +10,8 @@ Rules
   2. Best fit: occupied hosts before empty ones, then fewest free cores, then least free memory, then name (unique).  So empty
      hosts stay empty, for wide jobs and for giving back at once.
   3. The same custody state gives the same room, whichever way it came to be.
-  4. A quarantine ends by time: such hosts wait in `resting` until `wake`.
+  4. A quarantine ends by time: such hosts wait in `resting` until `wake`, also those taken as a whole: whoever makes way
+     there makes no room.
   5. A class says which constraints its hosts satisfy, of those that the department's jobs have (`constrain`): where none has
      any, labels make no classes.
 """
@@ -129,10 +130,10 @@ class Room:
         if host.cordoned is not None:
             self.cordoned[host.name] = NEVER if host.drain_until is None else host.drain_until
             return None
-        if host.exclusive:
-            return None
         if host.quarantine_until > now:
             self.resting[host.name] = host.quarantine_until
+            return None
+        if host.exclusive:
             return None
         offered = (
             not host.units,
@@ -167,7 +168,7 @@ class Room:
         for name, until in self.resting.items():
             if until > now:
                 twin.resting[name] = until
-            else:
+            elif not custody.state.hosts[name].exclusive:
                 twin.free[name] = self._free(custody.state.hosts[name])
                 twin._enter(twin.free[name], [name])
         return twin

@@ -388,7 +388,7 @@ class Pass:
         while heap:
             stream = heapq.heappop(heap)
             lane, shape = stream.lane, stream.lane.key.shape
-            if shape in full or self.started.get(lane.key, 0) >= self.queue.allowance(lane):
+            if shape in full:
                 continue
             hosts = None if stream.place.unit in self.gone else self.ground.free.pick(shape)
             if hosts is None and stream.place.unit not in self.gone:
