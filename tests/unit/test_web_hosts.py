@@ -238,6 +238,7 @@ def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> N
         ("s s s", 1, 1, "2", "2 3"),
         ("s s s", 1, 1, "2 1", "2 1"),
         ("s s b", 1, 1, "2 3", "3 2"),
+        ("s s b", 1, 1, "3 2", "3 2"),
         ("s s s", 1, 1, "3", "3 2"),
         ("s s s d", 1, 1, "4 2", "2 3"),
         # several a host: who boots first, so that a host becomes empty
