@@ -54,7 +54,6 @@ class Stream(NamedTuple):
     next: int
     lane: Lane
     units: Row
-    brief: bool  # all of them have one length, which may start
 
 
 Heap: TypeAlias = list[Stream]
@@ -79,7 +78,7 @@ def agenda(situation: Situation) -> Agenda:
     best_effort, found = situation.forecast().best_effort, dict[str, str]()
     if not best_effort:
         return Agenda([], due)
-    longest_s = max((situation.clearing_s(unit) for unit in best_effort), default=0.0)
+    longest_s = max(situation.clearing_s(unit) for unit in best_effort)
     first = min((b.start_at for b in bookings if b.start_at > now), default=NEVER) - longest_s
     if now < first and not any(b.start_at <= now < b.ends_at for b in bookings):
         return Agenda([], min(due, first))  # it is early enough to look at it then
@@ -221,7 +220,7 @@ class Pass:
                     (spoilt if gap is not None and stays and gap.spoils(name, shape) else harmless).append(name)
                     if len(harmless) >= shape.nodes:
                         return tuple(harmless)
-        chosen = harmless + (spoilt[: gap.spare] if gap is not None and gap.spare > 0 else [])
+        chosen = harmless + (spoilt[: gap.spare] if gap is not None else [])
         return tuple(chosen[: shape.nodes]) if len(chosen) >= shape.nodes else None
 
     def _start(self, lane: Lane, unit: str, hosts: tuple[str, ...], why: Reason) -> None:
@@ -261,7 +260,7 @@ class Pass:
         """Rule 5, the others: in order until there is a head, then who is not in its way."""
         heap: Heap = []
         for lane in self.queue.lanes.values():
-            self._push(heap, lane, lane, 0, brief=False)
+            self._push(heap, lane, lane, 0)
         while heap and self.gap is None:
             stream = heapq.heappop(heap)
             self._try(heap, stream)
@@ -271,11 +270,11 @@ class Pass:
                 self._push_brief(rest, stream.lane)
             self._backfill(rest)
 
-    def _push(self, heap: Heap, lane: Lane, units: Row, number: int, *, brief: bool) -> None:
+    def _push(self, heap: Heap, lane: Lane, units: Row, number: int) -> None:
         while number < len(units) and self._skips(units[number].unit):
             number += 1
         if number < len(units) and self._allowed(lane) and lane.key.shape not in self.never:
-            heapq.heappush(heap, Stream(units[number], number, lane, units, brief))
+            heapq.heappush(heap, Stream(units[number], number, lane, units))
 
     def _skips(self, unit: str) -> bool:
         return unit in self.gone or unit in self.queue.suspended
@@ -289,9 +288,9 @@ class Pass:
         if hosts is not None:
             code = Code.BEST_EFFORT if lane.key.kind.best_effort else Code.HEAD_OF_QUEUE
             self._start(lane, unit, hosts, because(code))
-            self._push(heap, lane, stream.units, stream.next + 1, brief=False)
+            self._push(heap, lane, stream.units, stream.next + 1)
         elif self._look_for_head(stream.place, lane):
-            self._push(heap, lane, stream.units, stream.next + 1, brief=False)
+            self._push(heap, lane, stream.units, stream.next + 1)
 
     def _push_brief(self, heap: Heap, lane: Lane) -> None:
         """Of a lane behind the head: a stream for each length that may start now; a longer one may not if a shorter may not."""
@@ -306,7 +305,7 @@ class Pass:
             else:
                 low = middle + 1
         for length_s in lengths.lengths[:low]:
-            self._push(heap, lane, lengths.places[length_s], 0, brief=True)
+            self._push(heap, lane, lengths.places[length_s], 0)
 
     def _backfill(self, heap: Heap) -> None:
         barred: dict[object, float] = {}  # of a lane: what is as long as that may not start
@@ -321,7 +320,7 @@ class Pass:
                 barred[lane.key] = length_s
                 continue
             self._start(lane, unit, hosts, because(Code.BACKFILL))
-            self._push(heap, lane, stream.units, stream.next + 1, brief=True)
+            self._push(heap, lane, stream.units, stream.next + 1)
 
     # ------------------------------------------------------------------------------------------------------------ head
 
