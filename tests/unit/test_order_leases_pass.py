@@ -34,6 +34,20 @@ def test_slots_that_are_not_near_are_laid_around_who_starts_first(between: tuple
     assert starts(world) == [first], long
 
 
+def test_slots_behind_the_next_one_are_laid_around_who_starts_first_too() -> None:
+    world = site(3)
+    first = external(world)
+    settle(world)
+    job = lease(world, 100, nodes=3)
+    until(world, START + 150)
+    world.report(job)
+    due = lease(world, 0, walltime_s=1000.0)
+    lease(world, 60, cores=1, walltime_s=5.0)
+    lease(world, 150)
+    long = world.submit(cores=4, walltime_s=500.0)
+    assert starts(world) == [due, first], long
+
+
 @pytest.mark.parametrize("size", [{"cores": 4}, {"cores": 1, "exclusive": True}])
 def test_a_lease_starts_on_no_host_that_somebody_has_to_leave_for_another_one(size: dict[str, Any]) -> None:
     world = site(2)
@@ -41,6 +55,7 @@ def test_a_lease_starts_on_no_host_that_somebody_has_to_leave_for_another_one(si
     settle(world)
     lease(world, 0, nodes=2, cores=2)
     lease(world, 0, nodes=2, cores=2)
+    world.submit(cores=1, walltime_s=10.0)  # for which there is room now
     assert starts(world) == []
 
 
