@@ -93,7 +93,12 @@ def _first_host(job: dict[str, Any]) -> str:
 
 
 def _write(path: Path, data: bytes) -> None:
+    """What was saved before is not replaced by nothing: the cloud may have removed the output since."""
     try:
+        if not data and path.is_file() and path.stat().st_size:
+            raise usage(
+                f"{path} is left as it is: there is no output, or none any more", "remove the file if it may be empty"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except OSError as error:
