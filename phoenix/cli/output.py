@@ -76,7 +76,7 @@ def _save(client: Client, args: argparse.Namespace) -> int:
     if not isinstance(pattern, str):
         raise usage("save where?", "phoenix output JOB --save FILE")
     chosen = (None, pattern) if args.stderr else (pattern, None)
-    written: list[Path] = waiting.save(client, job, *chosen)
+    written: list[Path] = waiting.save(client, job, *chosen, keeps=True)
     if written:
         print("\n".join(map(str, written)))
     return 0

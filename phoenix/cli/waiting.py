@@ -63,8 +63,11 @@ def _progress(job: str, state: str, shown: str) -> str:
 STDOUT: Final = "-"  # in place of a file, as everywhere
 
 
-def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | None) -> list[Path]:
-    """Write the output of the job, or of each element of an array, where the patterns say; to stdout where one says "-"."""
+def save(
+    client: Client, job: dict[str, Any], stdout: str | None, stderr: str | None, *, keeps: bool = False
+) -> list[Path]:
+    """Write the output of the job, or of each element of an array, where the patterns say; to stdout where one says "-".
+    `keeps`: what was saved before is not replaced by nothing, since the cloud may have removed the output meanwhile."""
     written = []
     for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [_unit(job)]:
         for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
@@ -75,7 +78,7 @@ def save(client: Client, job: dict[str, Any], stdout: str | None, stderr: str | 
                     continue
                 alone = job if unit == _unit(job) or "N" not in pattern else client.get(f"/v1/jobs/{unit}")
                 path = Path(expand(pattern, unit, alone))
-                _write(path, body)
+                _write(path, body, keeps=keeps)
                 written.append(path)
     return written
 
@@ -92,10 +95,9 @@ def _first_host(job: dict[str, Any]) -> str:
     return str(hosts[0])
 
 
-def _write(path: Path, data: bytes) -> None:
-    """What was saved before is not replaced by nothing: the cloud may have removed the output since."""
+def _write(path: Path, data: bytes, *, keeps: bool) -> None:
     try:
-        if not data and path.is_file() and path.stat().st_size:
+        if keeps and not data and path.is_file() and path.stat().st_size:
             raise usage(
                 f"{path} is left as it is: there is no output, or none any more", "remove the file if it may be empty"
             )
