@@ -44,8 +44,8 @@ class Bounds:
     waiting_bytes_max: int = 8 << 20
     department_waiting_max: int = 8_000
     department_bytes_max: int = 32 << 20  # so with eight departments 256 MiB, if all of them flood
-    depth_alone: float = 128.0  # whoever comes next waits for no more than these
-    depth_beside: float = 16.0
+    depth_alone: float = 512.0  # whoever comes next waits for no more than these
+    depth_beside: float = 64.0
     rate_beside: float = 250.0  # of the thousand that a process has
     burst: float = 2_000.0  # an experiment's submissions go at once, whoever else asks
     wait_max_s: float = 20.0  # longer than any client of ours waits
