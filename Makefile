@@ -7,7 +7,8 @@
 # make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
-# make hostile [ROUNDS=10] users, jobs, clients and an oned that misbehave; a round says 100,000 things that no program would
+# make hostile [ROUNDS=10] users, jobs, clients, balancers, instances and an oned that misbehave; a round of the campaign says
+#             100,000 things that no program would, in about a minute
 # make mutants [MODULES="schemas/fair.py …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
 #             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
@@ -68,7 +69,7 @@ types: $(READY)
 
 setup: $(READY) tools
 
-TOOLS := haproxy prometheus prometheus-alertmanager chromium
+TOOLS := haproxy passt prometheus prometheus-alertmanager chromium
 
 # A tool that cannot be had is said here and fails the tests that need it; everything else goes on without.
 tools:
@@ -125,6 +126,8 @@ model: setup
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_bound mutants
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_cordon check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_cordon mutants
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_departments check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_departments mutants
 
 PAIRS ?= 5
 bench: setup

@@ -132,7 +132,8 @@ def over_http(method: str, path: str, *, body: Any = None, monitor: bool = False
     async def run(status: dict[str, Any], end: Callable[[], float], tally: Tally) -> None:
         url = status["monitor_url" if monitor else "http_url"] + path
         headers = {"Authorization": f"Bearer {_token(status, 'mallory') if token else 'x' * 40}"}
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        connector = aiohttp.TCPConnector(limit=0, local_addr=("127.0.0.2", 0))
+        async with aiohttp.ClientSession(connector=connector) as session:
             if method == "GET":
                 data = {**JOB, "array": f"1-{ARRAY}"}
                 await session.post(status["http_url"] + "/v1/jobs", json=data, headers=headers)

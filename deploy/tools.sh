@@ -25,10 +25,11 @@ fail() {
 programs() {
     case $1 in
     haproxy) echo usr/sbin/haproxy ;;
+    passt) echo usr/bin/pasta ;;
     prometheus) echo usr/bin/prometheus usr/bin/promtool ;;
     prometheus-alertmanager) echo usr/bin/prometheus-alertmanager usr/bin/amtool ;;
     chromium) echo usr/lib/chromium/chromium ;;
-    *) fail "there is no tool $1: haproxy, prometheus, prometheus-alertmanager or chromium" ;;
+    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager or chromium" ;;
     esac
 }
 

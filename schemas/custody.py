@@ -42,8 +42,8 @@ from schemas.envelope import AnyFact, UnknownFact
 from schemas.ids import element_id, instance_parts
 from schemas.meta import Void
 
-RULES: Final = 3  # PROTOCOL S8: a change of any void rule is a new number; `custody_verdicts` says what each has added
-RULES_KNOWN: Final = (1, 2, 3)  # a journal begins under older ones
+RULES: Final = 4  # PROTOCOL S8: a change of any void rule is a new number; `custody_verdicts` says what each has added
+RULES_KNOWN: Final = (1, 2, 3, 4)  # a journal begins under older ones
 _ENDED: Final = {
     f.Disposal.KILL: "killed",
     f.Disposal.TIMEOUT: "timeout",
@@ -62,12 +62,13 @@ class Incompatible(Exception):
 class Custody(Verdicts):
     """The fold.  Cores read it; only `apply` changes it."""
 
-    __slots__ = ("_do", "_void", "forgotten", "newly_broken", "newly_unsaved")
+    __slots__ = ("_do", "_void", "changed", "forgotten", "newly_broken", "newly_unsaved")
 
     def __init__(self) -> None:
         super().__init__()
         self.newly_broken: list[str] = []  # by the fact applied last
         self.newly_unsaved: list[str] = []  # pending units of which it showed that a part of what they saved is lost
+        self.changed: list[str] = []  # units that the fact applied last has held, let go or cancelled
         self.forgotten: list[str] = []  # final units that the fact applied last pushed out (rule 6)
         self._void: dict[type, Callable[[Any, str], Void | None]] = _methods(self, "_void_")
         self._do: dict[type, Callable[[Any], None]] = _methods(self, "_do_")
@@ -86,6 +87,8 @@ class Custody(Verdicts):
             self.newly_unsaved = []
         if self.forgotten:
             self.forgotten = []
+        if self.changed:
+            self.changed = []
         kind = type(fact)
         check = self._void.get(kind)
         if check is not None:
@@ -109,7 +112,7 @@ class Custody(Verdicts):
     def load(self, data: bytes) -> None:
         self.state = _decoder.decode(data)
         self.index = Index.of(self.state)
-        self.newly_broken, self.newly_unsaved, self.forgotten = [], [], []
+        self.newly_broken, self.newly_unsaved, self.forgotten, self.changed = [], [], [], []
 
     # ---------------------------------------------------------------------------------------------------- effects: hosts
 
@@ -234,14 +237,34 @@ class Custody(Verdicts):
             )
 
     def _do_job_held(self, fact: f.JobHeld) -> None:
-        self.state.units[fact.job].held = True
+        self._hold(self.state.units[fact.job], True)
 
     def _do_job_resumed(self, fact: f.JobResumed) -> None:
-        self.state.units[fact.job].held = False
+        self._hold(self.state.units[fact.job], False)
 
     def _do_job_cancelled(self, fact: f.JobCancelled) -> None:
-        unit = self.state.units[fact.job]
+        self._cancel(self.state.units[fact.job])
+
+    def _do_array_held(self, fact: f.ArrayHeld | f.ArrayResumed) -> None:
+        wanted = isinstance(fact, f.ArrayHeld)
+        for unit in self.elements(fact):
+            if unit.state != "final" and unit.held is not wanted:
+                self._hold(unit, wanted)
+
+    _do_array_resumed = _do_array_held
+
+    def _do_array_cancelled(self, fact: f.ArrayCancelled) -> None:
+        for unit in self.elements(fact):
+            if unit.state != "final" and not unit.cancelled:
+                self._cancel(unit)
+
+    def _hold(self, unit: Unit, held: bool) -> None:
+        unit.held = held
+        self.changed.append(unit.id)
+
+    def _cancel(self, unit: Unit) -> None:
         unit.cancelled = True
+        self.changed.append(unit.id)
         if unit.state == "pending":
             self._finish(unit, "cancelled")
 

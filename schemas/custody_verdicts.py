@@ -13,13 +13,16 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import Department
-from schemas.custody_state import Host, Index, Quota, State, Unit, Vm, vm_key
-from schemas.ids import instance_parts, is_instance
+from schemas.custody_state import FINALS_MAX, Host, Index, Quota, State, Unit, Vm, vm_key
+from schemas.ids import element_id, instance_parts, is_instance
 from schemas.meta import Void
+from schemas.specs import TooMany, array
 
 # The first rules number under which …
 BINDS_AGAIN: Final = 2  # a VM may be bound to one attempt after another
 TERM_STOPS: Final = 3  # exit 0 of a script that its guest has told to end is no success
+ARRAYS_AT_ONCE: Final = 4  # what is said of elements of an array is one fact
+NAMED_STAYS: Final = 4  # a department is not closed while the configuration in force names it
 CORDONS_HOLD: Final = 3  # nothing new is placed on a cordoned host, and one whose drain is due may be seized
 
 
@@ -120,6 +123,10 @@ class Verdicts:
 
     _void_host_lost = _void_host_quarantined = _void_host_cordoned = _void_host_uncordoned = _unknown_host
 
+    def _void_department_closed(self, fact: f.DepartmentClosed, _writer: str) -> Void | None:
+        named = self.state.rules >= NAMED_STAYS and self.department(fact.dept) is not None
+        return Void.DEPARTMENT_NAMED if named else None
+
     def _void_job_submitted(self, fact: f.JobSubmitted, _writer: str) -> Void | None:
         return None if int(fact.job) > self.state.job_last else Void.JOB_KNOWN
 
@@ -130,6 +137,22 @@ class Verdicts:
         return Void.UNIT_FINAL if unit.state == "final" else None
 
     _void_job_held = _void_job_resumed = _void_job_cancelled = _job_final
+
+    def elements(self, fact: f.OfArray) -> list[Unit]:
+        """Those of the array's elements that the fact names and that are remembered.  Raises ValueError, `TooMany`."""
+        units, named = self.state.units, array(fact.elements, FINALS_MAX)[0]
+        return [unit for i in named if (unit := units.get(element_id(fact.job, i))) is not None]
+
+    def _elements_final(self, fact: f.OfArray, _writer: str) -> Void | None:
+        try:
+            units = self.elements(fact)
+        except (ValueError, TooMany):
+            return Void.WRONG_SHAPE
+        if not units:
+            return Void.UNIT_UNKNOWN
+        return None if any(unit.state != "final" for unit in units) else Void.UNIT_FINAL
+
+    _void_array_held = _void_array_resumed = _void_array_cancelled = _elements_final
 
     def _void_unit_placed(self, fact: f.UnitPlaced, writer: str) -> Void | None:
         dept = writer.partition(".")[2]

@@ -1,7 +1,7 @@
 """Facts: what has happened, in the past tense.  The vocabulary of the journal (PROTOCOL.md, the two tables).
 
 Rules
-  1. A fact is frozen and self-contained; one fact names one host or one attempt.
+  1. A fact is frozen and self-contained; one fact names one host or one attempt, or elements of one array.
   2. `custody` is true if the custody fold reads the fact.  A reader that does not know a kind stops if it is true (S8).
   3. Fields are only ever added, with a default; a new meaning is a new kind.
   4. Times are UTC seconds since 1970 (float), durations end in `_s`, memory in `_mb` (MiB).
@@ -10,17 +10,18 @@ Rules
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from schemas.config import CloudConfig, OnReclaim, OnTerm
-from schemas.facts_base import AnyKind, CustodyFact, JobId, PlainFact, Seconds
+from schemas.config import CloudConfig
+from schemas.facts_base import AnyKind, CustodyFact, PlainFact, Seconds
 from schemas.facts_base import AttemptNumber as AttemptNumber
 from schemas.facts_base import Count as Count
 from schemas.facts_base import DepartmentName as DepartmentName
 from schemas.facts_base import Disposal as Disposal
 from schemas.facts_base import Index as Index
+from schemas.facts_base import JobId as JobId
 from schemas.facts_base import Rank as Rank
 from schemas.facts_base import UnitId as UnitId
 from schemas.facts_instances import AUTHORS_MAX as AUTHORS_MAX
@@ -31,6 +32,22 @@ from schemas.facts_instances import InstanceReported as InstanceReported
 from schemas.facts_instances import LoadObserved as LoadObserved
 from schemas.facts_instances import ReleaseChanged as ReleaseChanged
 from schemas.facts_instances import ReleaseRequested as ReleaseRequested
+from schemas.facts_jobs import ArrayCancelled as ArrayCancelled
+from schemas.facts_jobs import ArrayHeld as ArrayHeld
+from schemas.facts_jobs import ArrayResumed as ArrayResumed
+from schemas.facts_jobs import Cancelled as Cancelled
+from schemas.facts_jobs import Dependency as Dependency
+from schemas.facts_jobs import Held as Held
+from schemas.facts_jobs import JobCancelled as JobCancelled
+from schemas.facts_jobs import JobHeld as JobHeld
+from schemas.facts_jobs import JobResumed as JobResumed
+from schemas.facts_jobs import JobSubmitted as JobSubmitted
+from schemas.facts_jobs import Lease as Lease
+from schemas.facts_jobs import LeaseExtended as LeaseExtended
+from schemas.facts_jobs import OfArray as OfArray
+from schemas.facts_jobs import OfJobs as OfJobs
+from schemas.facts_jobs import Resumed as Resumed
+from schemas.ids import is_instance
 from schemas.reasons import Reason
 from schemas.releases import IMAGE_MAX
 
@@ -222,91 +239,6 @@ class StartsResumed(PlainFact, frozen=True, kw_only=True, tag="starts.resumed"):
 # -------------------------------------------------------------------------------------------------------------- admission
 
 
-class Dependency(msgspec.Struct, frozen=True, kw_only=True):
-    """sbatch's -d: `condition` on how `job` ends."""
-
-    condition: Literal["afterok", "afternotok", "afterany", "after"]
-    job: UnitId
-
-
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is a lease (InterGrid, 4): its duration is the job's walltime.  `start_at`: when a local lease (all but
-    best-effort) begins; admission fixes it, also for deadline and immediate ones.  `deadline_at`: by when a deadline lease
-    has to be over."""
-
-    kind: Literal["advance", "deadline", "immediate", "best-effort"]
-    start_at: Seconds = 0.0
-    deadline_at: Seconds = 0.0
-
-    @property
-    def local(self) -> bool:
-        """True of a lease that has a time slot of its own, and is never delayed by one that has none."""
-        return self.kind != "best-effort"
-
-
-class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
-    """A job, or an array of jobs (`array` lists the indices; the units are then ``<job>_<index>``)."""
-
-    job: JobId
-    dept: DepartmentName
-    user: str
-    name: str
-    payload: str  # object-store key of script, arguments, environment, input files
-    nodes: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
-    cores: Count = 1  # on each node
-    memory_mb: Count = 256  # on each node
-    exclusive: bool = False
-    tasks: int = 1
-    cpus_per_task: int = 1
-    walltime_s: Seconds
-    priority: int = 0
-    retries: int = 0  # attempts that may fail with an exit code before the job is final
-    on_reclaim: OnReclaim | None = None  # None: the department's
-    array: tuple[Index, ...] = ()
-    throttle: int = 0  # array elements that may run at once; 0: no limit
-    after: tuple[Dependency, ...] = ()
-    held: bool = False
-    request: str = ""  # client request id, for idempotency
-    service: str = ""  # of the department's services, the one that the job belongs to
-    best_effort: bool = False  # runs only on what production leaves, and makes way for it
-    short: bool = False  # declared short, whatever its walltime
-    lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
-    quality: str = ""  # its quality of service, of those of the department
-    constraint: str = ""  # hosts with these labels (`schemas.constraints`); empty: any
-    on_term: OnTerm | None = None  # None: the department's
-    grace_s: Seconds | None = None  # SIGTERM to SIGKILL; None: the department's
-
-
-class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
-    """By a person; or by nobody (`user` is empty), for `reason`: its scheduler asked for it (`attempt.closed`)."""
-
-    job: UnitId
-    user: str
-    reason: Reason | None = None
-
-
-class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
-    """A hold was lifted (`phoenix release`)."""
-
-    job: UnitId
-    user: str
-
-
-class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
-    job: UnitId
-    user: str
-
-
-class LeaseExtended(PlainFact, frozen=True, kw_only=True, tag="lease.extended"):
-    """The lease lasts `walltime_s` in all, also if it runs."""
-
-    job: JobId
-    walltime_s: Seconds
-    reason: Reason | None = None
-    user: str = ""
-    request: str = ""
-
-
 class VmParked(CustodyFact, frozen=True, kw_only=True, tag="vm.parked"):
     """The job in this VM has completed, and its guest waits for the department's next one."""
 
@@ -427,6 +359,9 @@ Fact: TypeAlias = (
     | JobHeld
     | JobResumed
     | JobCancelled
+    | ArrayHeld
+    | ArrayResumed
+    | ArrayCancelled
     | LeaseExtended
     | AttemptBegan
     | VmParked
@@ -485,6 +420,29 @@ WRITERS: dict[type, str] = {
     **dict.fromkeys(_EXECUTOR, "executor"),
     **dict.fromkeys(_EVERYBODY, "*"),
 }
+
+
+# What begins or changes something, and can wait while the journal has room for what ends things alone.
+_BEGINS: Final = frozenset(
+    {
+        JobSubmitted,
+        JobHeld,
+        JobResumed,
+        ArrayHeld,
+        ArrayResumed,
+        LeaseExtended,
+        UnitPlaced,
+        CheckpointReported,
+        ScaleRequested,
+        ReleaseRequested,
+    }
+)
+
+
+def begins(fact: object) -> bool:
+    """True of `_BEGINS`, but for the placement of an instance: who has ended is replaced, or nobody would be served."""
+    kind = type(fact)
+    return kind in _BEGINS and not (kind is UnitPlaced and is_instance(fact.unit))  # type: ignore[attr-defined]
 
 
 def kind_of(fact: object) -> str:

@@ -28,6 +28,14 @@ DepartmentName: TypeAlias = Annotated[
         extra={WORDS: "a name of 1 to 32 small letters, digits and '-' only, beginning with a letter,"},
     ),
 ]
+_RANGE: Final = r"[0-9]{1,9}(-[0-9]{1,9}(:[1-9][0-9]{0,8})?)?"
+Elements: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^{_RANGE}(,{_RANGE})*{_END}",
+        extra={WORDS: "indices and ranges of them, as 1-100:2,107,"},
+    ),
+]
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 AttemptNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 Rank: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=65_535)]  # a VM each: no cluster runs more for one job

@@ -28,8 +28,9 @@ class Void(StrEnum):
     ATTEMPT_NOT_LATEST = "attempt_not_latest"
     ATTEMPT_STOPPED = "attempt_stopped"  # its script ended with 0 after its guest had told it to end
     NO_ROOM = "no_room"
-    WRONG_SHAPE = "wrong_shape"  # as many hosts as the unit has nodes, none twice
+    WRONG_SHAPE = "wrong_shape"  # as many hosts as the unit has nodes, none twice; no elements, or too many
     NOT_ITS_DEPARTMENT = "not_its_department"
+    DEPARTMENT_NAMED = "department_named"  # by the configuration in force: it is not closed
     JOB_KNOWN = "job_known"
     VM_KNOWN = "vm_known"
     VM_NOT_OPEN = "vm_not_open"

@@ -29,7 +29,7 @@ UNREADABLE: Final = (
 WORDS: Final = "words"  # of a pattern, in `Meta.extra`
 _GOT: Final = {
     "int": "a number",
-    "float": "a number with a fraction",
+    "float": "a fraction or an exponent",
     "str": "text",
     "bool": "true or false",
     "array": "a list",

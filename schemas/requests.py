@@ -433,7 +433,7 @@ def _problem(request: object) -> tuple[str, str] | None:
 
 def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
     if not request.script and not request.argv:
-        return "script", "a job needs a script or argv (a command)"
+        return "argv" if request.script is None else "script", "a job needs a script or argv (a command)"
     for field in ("name", "request", "service", "quality"):
         if has_hidden(getattr(request, field)):
             return field, f"{field} must not hold {WHAT}"

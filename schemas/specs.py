@@ -9,7 +9,7 @@ Rules
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 DEPENDENCIES_MAX: Final = 1000
@@ -29,6 +29,23 @@ def array(spec: str, units_max: int) -> tuple[tuple[int, ...], int]:
     if total > units_max:
         raise TooMany(f"{spec!r} has {total} elements or more; at most {units_max} are allowed")
     return tuple(sorted({index: None for span in spans for index in span})), throttle
+
+
+def spelled(indices: Sequence[int]) -> str:
+    """The shortest that ``array`` reads as these indices, which ascend, as far as one look at each finds it."""
+    parts, start = [], 0
+    while start < len(indices):
+        end, step = start + 1, 0
+        if end < len(indices):
+            step = indices[end] - indices[start]
+        while end < len(indices) and indices[end] - indices[end - 1] == step:
+            end += 1
+        if end - start == 2 and step > 1:  # two that are far apart: the second one may begin a range
+            end = start + 1
+        first, last = indices[start], indices[end - 1]
+        parts.append(f"{first}" if first == last else f"{first}-{last}" + (f":{step}" if step > 1 else ""))
+        start = end
+    return ",".join(parts)
 
 
 def check_array(spec: str) -> None:

@@ -109,6 +109,8 @@ def relative(name: str) -> str:
         found.encode()
     except UnicodeEncodeError:
         raise LaunchError(f"{name!r}: its name is no text", 2) from None
+    if any(ord(character) < 32 or ord(character) == 127 for character in found):
+        raise LaunchError(f"{name!r}: its name has control characters", 2)
     return found
 
 

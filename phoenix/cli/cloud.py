@@ -76,6 +76,12 @@ class Cloud:
         if self.kinds and name not in self.kinds:
             raise usage(f"there is no department {name!r}", suggest.hint(name, self.kinds))
 
+    def check_web(self, name: str, why: str) -> None:
+        """Likewise for one that is no web department; `why`: what only those have."""
+        self.check_department(name)
+        if self.kinds.get(name) == "batch":
+            raise usage(f"{name} is a batch department", why)
+
     def check_user(self, name: str) -> None:
         """Likewise for a user."""
         names = [user.name for user in self.users]

@@ -21,7 +21,7 @@ import orjson
 
 from phoenix.cli import cloud, emit, releases, units
 from phoenix.cli.asking import ask_again
-from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
+from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, in_words, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
@@ -38,6 +38,17 @@ HELP: Final = """examples:
   phoenix deploy web --configured                     what the configuration says
 The program starts in an empty directory, as a user who cannot read private files: name it by absolute path (docs/web.md)
 How instances are replaced, and when a release is given up: docs/deploy.md"""
+_OPTIONS: Final = {  # of fields of the request
+    "image": "--image",
+    "environment": "--env",
+    "secrets": "--secret",
+    "health_path": "--health-path",
+    "max_unavailable": "--max-unavailable",
+    "max_surge": "--max-surge",
+    "min_ready_s": "--min-ready",
+    "undo": "--undo",
+    "request": "--request",
+}
 _COMMAND: Final = "-\0"  # in place of `--`, which argparse would drop; nobody can type it
 
 
@@ -75,9 +86,12 @@ def prepared(argv: list[str]) -> list[str]:
 def run(args: argparse.Namespace) -> int:
     body, timeout_s = _asked(args), _timeout_s(args)
     where = cloud.find(args)
-    where.check_department(args.department)
+    where.check_web(args.department, "only web departments have releases")
     client = where.operator()
-    answer = ask_again(client, f"/v1/departments/{quote(args.department)}/releases", body)
+    try:
+        answer = ask_again(client, f"/v1/departments/{quote(args.department)}/releases", body)
+    except CliError as error:
+        raise in_words(error, _OPTIONS) from error
     if answer.get("warning"):
         print(hidden.shown(f"phoenix: {args.department}: {answer['warning']}"), file=sys.stderr, flush=True)
     if not args.wait:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 OK: Final = 0
@@ -22,6 +24,7 @@ MEANINGS: Final = {
     UNKNOWN: f"no answer came: {NOT_KNOWN}",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
+_INDEXED: Final = re.compile(r"([^\[]*)(?:\[(\d{1,9})\])?")
 
 
 class CliError(Exception):
@@ -42,3 +45,20 @@ class CliError(Exception):
 
 def usage(message: str, hint: str = "") -> CliError:
     return CliError(USAGE, message, hint)
+
+
+def in_words(
+    refused: CliError, options: Mapping[str, str], given: Mapping[str, Sequence[str]] | None = None
+) -> CliError:
+    """What the cloud refused, with the option of the command line (`options`: field of the request -> option) in place of the
+    field.  `given`: the values of what may be said several times, so that the one that is wrong is named."""
+    field = str((refused.answer or {}).get("field") or "")
+    name, index = _INDEXED.match(field).groups()  # type: ignore[union-attr]  # it matches anything
+    if name not in options:
+        return refused
+    option, values = options[name], (given or {}).get(name, ())
+    if index is not None and int(index) < len(values):
+        option += f" {values[int(index)]}"
+    before, found, after = refused.message.partition(f"{field}: ")
+    message = f"{before}{option}: {after}" if found else f"{option}: {refused.message}"
+    return CliError(refused.code, message, refused.hint, refused.answer)

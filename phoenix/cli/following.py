@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from phoenix.cli.errors import UNREACHABLE, CliError
-from phoenix.cli.http import Client
+from phoenix.cli.http import Client, Response
 
 FOLLOW_S: Final = 20  # how long the server may hold an answer that has nothing new
 PAUSE_S: Final = 0.2  # if it answers at once all the same
@@ -34,6 +34,7 @@ def follow(client: Client, path: Callable[[int, int | None], str], on: bool, wro
             time.sleep(AWAY_S)
             continue
         write(part.body)
+        tell_removed(part)
         if wrote is not None:
             wrote.size += len(part.body)
         following = int(part.headers.get("phoenix-offset", offset + len(part.body)))
@@ -43,6 +44,12 @@ def follow(client: Client, path: Callable[[int, int | None], str], on: bool, wro
             return ended
         if not moved:
             time.sleep(PAUSE_S)
+
+
+def tell_removed(answer: Response) -> None:
+    """Why there is nothing, if that is because the cloud has removed it."""
+    if told := answer.headers.get("phoenix-removed"):
+        print(f"phoenix: there is no output: {told}", file=sys.stderr)
 
 
 def write(data: bytes) -> int:

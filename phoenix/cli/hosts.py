@@ -1,8 +1,9 @@
 """`phoenix hosts`: who holds which, and taking one out of use or back in.
 
 Rules
-  1. Before a host is cordoned or drained it is said what runs there, what of it stays and what will end.  If that cannot be
-     read, this is said, and the host is set apart all the same: a broken host must not wait for the monitor.
+  1. With a host that is cordoned or drained it is said what runs there, what of it stays and what will end: as it was before,
+     and once it is granted, since what is refused changes nothing.  If that cannot be read, this is said, and the host is set
+     apart all the same: a broken host must not wait for the monitor.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ def run(args: argparse.Namespace) -> int:
     deadline_s = _deadline_s(args)
     client = cloud.find(args).operator()
     there = _there(client, args.host) if args.verb != "uncordon" else {}
-    if not args.json:
-        for row in there.values():
-            print(told(row, args.verb, deadline_s, time.time()), flush=True)
     asked = {"reason": args.reason} | ({} if deadline_s is None else {"deadline_s": deadline_s})
     done: list[dict[str, Any]] = []
     try:
         for host in args.host:
             done.append(_act(client, args.verb, host, asked) | _runs(there.get(host)))
-            if not args.json:
-                print(f"{host}: {VERBS[args.verb]}", flush=True)
+            if args.json:
+                continue
+            print(f"{host}: {VERBS[args.verb]}", flush=True)
+            if host in there:
+                print(told(there[host], args.verb, deadline_s, time.time()), flush=True)
     finally:  # one of them may be refused: the others are done
         if args.json:
             emit.json({"hosts": done})
@@ -98,7 +99,7 @@ def _runs(row: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def told(row: dict[str, Any], verb: str, deadline_s: float | None, now: float) -> str:
-    """Rule 1, of one host that is to be cordoned or drained."""
+    """Rule 1, of one host that was cordoned or drained."""
     running = [str(unit) for unit in row.get("units") or []]
     jobs, instances = ([u for u in running if is_instance(u) is web] for web in (False, True))
     if not running:

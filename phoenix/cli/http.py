@@ -28,8 +28,9 @@ TIMEOUT_S: Final = (
 LEAST_S: Final = 0.1  # for what begins when the time is nearly up
 PORT_MAX: Final = 65535
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
-_CODES: Final = {401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
+_CODES: Final = {400: USAGE, 401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
 _REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
+_IN_ADDRESS: Final = ("id", "host")
 _UNSAFE: Final = b' %?#&=+/"<>\\^`{|}'
 
 
@@ -180,7 +181,8 @@ def refusal(answer: Response, user: str = "") -> CliError:
             error,
         )
     text = message or f"the cloud answered with HTTP status {answer.status}"
-    named = field and field not in text and code != USAGE  # what is unknown is named by its sentence
+    # What is unknown, and what the address names, is named by its sentence.
+    named = field and field not in text and field not in _IN_ADDRESS and (code != USAGE or answer.status == 400)
     return CliError(code, f"{field}: {text}" if named else text, answer=error)
 
 

@@ -33,7 +33,8 @@ def run(verb: str, args: argparse.Namespace) -> int:
                 print(f"{result['job']}: {DONE[verb]}")
             continue
         message = error.get("message", "refused") if isinstance(error, dict) else str(error)
-        print(shown(f"phoenix: job {result['job']}: {message}"), file=sys.stderr)
+        named = message if f"job {result['job']}" in message else f"job {result['job']}: {message}"
+        print(shown(f"phoenix: {named}"), file=sys.stderr)
         code = max(code, _CODES.get(error.get("code", ""), FAILED) if isinstance(error, dict) else FAILED)
     return code
 

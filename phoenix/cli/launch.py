@@ -20,10 +20,11 @@ import signal
 import socket
 import sys
 import time
-from typing import Any
+from typing import Any, NamedTuple
 
-USAGE = """usage: phoenix launch [-n TASKS] [-l] COMMAND [ARGUMENT…]
+USAGE = """usage: phoenix launch [-n TASKS] [-O] [-l] COMMAND [ARGUMENT…]
   -n TASKS   how many tasks to start, in blocks over the nodes (default: the job's tasks, at least one for each node)
+  -O, --overcommit   more tasks than the job has cores
   -l         put the task's number before each line
 Runs inside a job's script, on its first node."""
 WAIT_S = 20  # one long poll; the contract allows 25
@@ -83,7 +84,7 @@ class Channel:
             if status < 300:
                 return json.loads(content) if content else None
             if status < 500:
-                raise LaunchError(f"{method} {path}: {status} {content.decode(errors='replace')[:300]}")
+                raise LaunchError(_sentence(content) or f"{method} {path}: {status}")
             if self._until is not None and time.monotonic() + backoff_s > self._until:
                 raise LaunchError("the cloud's door does not answer", UNREACHABLE)
             time.sleep(backoff_s)
@@ -146,6 +147,15 @@ def _host_and_port(url: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def _sentence(content: bytes) -> str:
+    """Of a refusal: what people read of it."""
+    try:
+        text = str(json.loads(content)["error"]["message"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        text = content.decode(errors="replace")
+    return text[:300]
+
+
 class Printer:
     """Whole lines of each task, labelled if wished."""
 
@@ -181,28 +191,37 @@ class Printer:
 def main(argv: list[str]) -> int:
     """Run the command line after `launch`; returns the exit code."""
     try:
-        tasks, labelled, command = parse(argv)
-        if command is None:
+        wish = parse(argv)
+        if wish is None:
             print(USAGE)
             return 0
-        return run(channel("launch"), tasks, labelled, command)
+        return run(channel("launch"), wish)
     except LaunchError as error:
         print(f"phoenix launch: {error}", file=sys.stderr)
         return error.code
 
 
-def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
-    """Tasks, labels, command (None: help was asked). By hand: importing argparse costs as long as all the rest."""
-    wished, labelled = _default_tasks(), False
+class Wish(NamedTuple):
+    tasks: int
+    command: list[str]
+    labelled: bool = False
+    overcommit: bool = False
+
+
+def parse(argv: list[str]) -> Wish | None:
+    """None: help was asked. By hand: importing argparse costs as long as all the rest."""
+    wished, labelled, overcommit = _default_tasks(), False, False
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         option = rest.pop(0)
         if option in ("-h", "--help"):
-            return 0, False, None
+            return None
         if option == "--":
             break
         if option in ("-l", "--label"):
             labelled = True
+        elif option in ("-O", "--overcommit"):
+            overcommit = True
         elif option in ("-n", "--ntasks") and rest:
             wished = rest.pop(0)
         elif option.startswith("-n") and option[2:].isdecimal():
@@ -215,7 +234,7 @@ def parse(argv: list[str]) -> tuple[int, bool, list[str] | None]:
         raise LaunchError(f"-n {wished}: the number of tasks must be from 1 to {TASKS_MAX}", 2)
     if not rest:
         raise LaunchError(f"no command is given\n{USAGE}", 2)
-    return int(wished), labelled, rest
+    return Wish(int(wished), rest, labelled, overcommit)
 
 
 def _default_tasks() -> str:
@@ -241,25 +260,26 @@ def channel(command: str, until: float | None = None) -> Channel:
     return Channel(url, phoenix_id, token, until)
 
 
-def run(channel: Channel, tasks: int, labelled: bool, command: list[str]) -> int:
+def run(channel: Channel, wish: Wish) -> int:
     """Start the tasks, print what they say, and wait for all of them."""
     ident = os.urandom(8).hex()
 
     def forward(number: int, _frame: object) -> None:
         channel.call_aside("POST", f"launch/{ident}/signal", {"signal": number})
 
-    wish = {
+    body = {
         "id": ident,
-        "argv": command,
-        "environment": environment(tasks),
-        "tasks": tasks,
+        "argv": wish.command,
+        "environment": environment(wish.tasks),
+        "tasks": wish.tasks,
         "directory": directory(),
+        "overcommit": wish.overcommit,
     }
-    channel.call("POST", "launch", wish)
+    channel.call("POST", "launch", body)
     for number in FORWARDED:
         signal.signal(number, forward)
     try:
-        return listen(channel, ident, tasks, Printer(labelled))
+        return listen(channel, ident, wish.tasks, Printer(wish.labelled))
     except BrokenPipeError:
         # Nobody reads any more: end the tasks as a shell's pipeline would.
         channel.call_aside("POST", f"launch/{ident}/signal", {"signal": int(signal.SIGTERM)})

@@ -20,13 +20,25 @@ from typing import Any, Final
 
 from phoenix.cli import cloud, emit, environment, sbatch, submit, suggest, tables, units
 from phoenix.cli.asking import ask_again
-from phoenix.cli.errors import CliError, usage
+from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id, worded
 from schemas import sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
 _TIMED: Final = ("--start", "--deadline", "--until", "--by", "--duration", "-t")
+_OPTIONS: Final = {  # of fields of a request
+    "duration_s": "--duration",
+    "start_at": "--start",
+    "deadline_at": "--deadline",
+    "until_at": "--until",
+    "by_s": "--by",
+    "memory_mb": "--memory",
+    "nodes": "--nodes",
+    "cores": "--cores",
+    "name": "--name",
+    "request": "--request",
+}
 NAME_SHOWN: Final = 24  # characters of a lease's name in the list
 HEAD: Final = (
     "LEASE",
@@ -102,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
     except CliError as error:
         if args.json and error.answer is not None:
             emit.json({"ok": False, "error": _in_utc(error.answer)})
-        raise
+        raise in_words(error, _OPTIONS) from error
 
 
 # --------------------------------------------------------------------------------------------------------------- changes

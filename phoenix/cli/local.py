@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 import orjson
 
 from phoenix.cli import tables
+from phoenix.cli.units import count
 
 if TYPE_CHECKING:
     from phoenix.local.supervisor import Supervisor
@@ -46,7 +47,7 @@ def is_external(about: dict[str, Any]) -> bool:
 def machine_room(about: dict[str, Any]) -> str:
     if is_external(about):
         return "those of the site's OpenNebula (phoenix hosts)"
-    return f"{about['hosts']} hosts of {about['cores']} cores"
+    return f"{count(about['hosts'], 'host')} of {count(about['cores'], 'core')}"
 
 
 def live(out: TextIO) -> Callable[[Supervisor], None]:
@@ -80,7 +81,7 @@ async def _line(supervisor: Supervisor) -> str:
     ill = [f"{p['name']} {p['health']}" for p in status["processes"] if p["health"] != "ok"]
     overview = await _overview(status)
     owners = overview.get("owners") or {}
-    words = [f"{name} {count}" for name, count in sorted(owners.items()) if isinstance(count, int)]
+    words = [f"{name} {number}" for name, number in sorted(owners.items()) if isinstance(number, int)]
     held = f"hosts: {', '.join(words)}" if words else machine_room(status)
     return f"{held}  |  {', '.join(ill) if ill else 'all processes are well'}"
 

@@ -10,7 +10,7 @@ from typing import Final
 from phoenix.cli import cloud, emit, following, show, waiting
 from phoenix.cli.errors import usage
 from phoenix.cli.http import Client, query, quote
-from phoenix.cli.parser import at_least_zero, job_id
+from phoenix.cli.parser import at_least_zero, count, job_id
 
 NAME_DEFAULT: Final = "phoenix-%j.out"  # as slurm-%j.out
 HELP: Final = """examples:
@@ -27,12 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
     parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
     parser.add_argument("--rank", type=at_least_zero, metavar="R", help="of this node of a job on several (default 0)")
-    parser.add_argument("--attempt", metavar="N", help="of this attempt (default: the latest)")
+    parser.add_argument("--attempt", type=_attempt, metavar="N", help="of this attempt (default: the latest)")
     parser.add_argument(
         "--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job, - stdout"
     )
     parser.add_argument("--files", action="store_true", help="list the files that were kept")
     parser.add_argument("--file", metavar="NAME", help="write one of them to stdout")
+
+
+def _attempt(text: str) -> str:
+    return text if text == "latest" else str(count(text))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         stream = "stderr" if args.stderr else "stdout"
         answer = client.fetch("GET", _path(args, 0, None))
-        emit.json({"job": args.job, stream: answer.body.decode(errors="replace")})
+        removed = answer.headers.get("phoenix-removed")
+        found = {"job": args.job, stream: answer.body.decode(errors="replace")}
+        emit.json(found | ({"removed": removed} if removed else {}))
         return 0
     return _print(client, args)
 
@@ -91,6 +97,8 @@ def _files(client: Client, base: str, as_json: bool) -> int:
         emit.text(
             "\n".join(f"{f['name']}  {f.get('size', '')}".rstrip() if isinstance(f, dict) else str(f) for f in files)
         )
+    elif told := answer.get("removed"):
+        print(f"no files are kept: {told}")
     else:
         print("no files were kept")
     return 0

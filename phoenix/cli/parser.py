@@ -122,8 +122,10 @@ def amount(text: str) -> float:
         found = float(text)
     except ValueError:
         found = -1.0
-    if not 0 <= found < INTEGER_MAX:  # neither is what is not a number
+    if not found >= 0:  # neither is what is not a number
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 0 or more")
+    if found >= INTEGER_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is too large: a number below {INTEGER_MAX + 1:.0e} is wanted")
     return found
 
 

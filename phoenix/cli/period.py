@@ -23,6 +23,8 @@ def instant(option: str, text: str, now: float) -> float:
         if "-" not in text:
             return _ago(text, now)
         return units.date_s(text)
+    except units.TooLongError as error:
+        raise mistyped(f"{option}: {error}") from None
     except ValueError:
         raise mistyped(
             f"{option}: {text!r} is no time", "write 24h, 7d, or a date such as 2026-11-21 or 2026-11-21T08:00"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -64,13 +65,16 @@ def _named(every: Sequence[Described], name: str) -> Described:
 
 
 def _users(args: argparse.Namespace) -> dict[tuple[str, str], list[str]] | None:
-    """(kind, name) -> departments whose configuration in force names it; None if no cloud runs here."""
+    """(kind, name) -> departments whose configuration in force names it; None if no cloud runs here, or it cannot be read."""
     from services.runtime.config.file import ConfigError, load
     from services.runtime.config.policies import named
 
     try:
         config = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
-    except (CliError, ConfigError):
+    except CliError:
+        return None
+    except ConfigError as error:
+        print(f"phoenix: which departments use which cannot be read: {error}", file=sys.stderr)
         return None
     found: dict[tuple[str, str], list[str]] = {}
     for department in config.cloud.departments:

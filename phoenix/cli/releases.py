@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
-    where.check_department(args.department)
+    where.check_web(args.department, "only web departments have releases")
     client = where.operator()
     answer = client.get(f"/v1/departments/{quote(args.department)}/releases")
     if answer.get("state") == "rolling" and (reason := stuck(client, args.department)):

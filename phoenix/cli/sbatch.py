@@ -14,7 +14,7 @@ import shlex
 from functools import cache
 from typing import Final, NamedTuple
 
-from phoenix.cli.errors import CliError, usage
+from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.parser import Parser, count, whole, worded
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
 from schemas import specs
@@ -135,6 +135,32 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
     files.add_argument(
         "--export", metavar="LIST", help="ALL (default), NONE, or NAME,NAME=VALUE,… (ALL,NAME=VALUE adds)"
     )
+
+
+FIELDS: Final = {  # of a request, where its option is not named like it
+    "walltime_s": "--time",
+    "memory_mb": "--mem",
+    "memory_per_core_mb": "--mem-per-cpu",
+    "tasks": "--ntasks",
+    "grace_s": "--grace",
+    "after": "--dependency",
+    "held": "--hold",
+    "quality": "--qos",
+    "name": "--job-name",
+    "directory": "--chdir",
+    "stdout": "--output",
+    "stderr": "--error",
+    "inputs": "--input",
+    "environment": "--export",
+    "request": "--request",
+}
+
+
+def in_options(refused: CliError, given: argparse.Namespace) -> CliError:
+    """What was refused of a job, by the option that said it; `given`: the job's options."""
+    parser = directives_parser()
+    names = {option[2:].replace("-", "_"): option for option in parser.option_strings() if option.startswith("--")}
+    return in_words(refused, names | FIELDS, {"inputs": given.input or [], "keep": given.keep or []})
 
 
 @cache

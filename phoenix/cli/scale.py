@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from phoenix.cli import cloud, emit, units
-from phoenix.cli.errors import usage
+from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import quote
 from phoenix.cli.parser import at_least_zero
 
@@ -15,6 +15,9 @@ HELP: Final = """examples:
   phoenix scale web 4 --for 2h     the same, for two hours
   phoenix scale web --exact 3      3, whatever the load
   phoenix scale web --auto         the load decides again"""
+
+
+_OPTIONS: Final = {"minimum": "N", "exact": "--exact", "for_s": "--for"}  # of fields of the request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,14 +36,12 @@ def run(args: argparse.Namespace) -> int:
     minimum, exact = _wish(args)
     for_s = _duration(args.for_time)
     where = cloud.find(args)
-    where.check_department(args.department)
-    if where.kinds.get(args.department) == "batch":
-        raise usage(
-            f"{args.department} is a batch department",
-            "its queue says how many hosts it wants; only web departments scale",
-        )
+    where.check_web(args.department, "its queue says how many hosts it wants; only web departments scale")
     body = {"minimum": minimum, "exact": exact, "for_s": for_s, "auto": args.auto}
-    answer = where.operator().post(f"/v1/departments/{quote(args.department)}/scale", body)
+    try:
+        answer = where.operator().post(f"/v1/departments/{quote(args.department)}/scale", body)
+    except CliError as error:
+        raise in_words(error, _OPTIONS) from error
     if args.json:
         emit.json(answer)
         return 0

@@ -7,7 +7,7 @@ import time
 from typing import Any, Final
 
 from phoenix.cli import cloud, emit
-from phoenix.cli.errors import DENIED, CliError, usage
+from phoenix.cli.errors import DENIED, CliError, in_words, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import amount, at_least_zero, worded
 from phoenix.cli.units import parse_time_s
@@ -23,6 +23,12 @@ A signal counts until the next one; what counts how long, and how signals combin
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
 EVERY_LEAST_S: Final = 0.05  # more often nobody looks at it
 SOURCE: Final = "phoenix signal"
+_OPTIONS: Final = {
+    "instances": "--claim",
+    "rate": "--requests",
+    "target": "--target",
+    "interval_s": "--every",
+}  # of fields
 _ALLOWED: Final = {  # by the field that was refused
     "instances": "a manager of the department may (--as MANAGER); or raise its claim_max_user in the configuration",
     "user": "a manager of the department may (--as MANAGER); or name the user in its balancers in the configuration",
@@ -31,7 +37,9 @@ _ALLOWED: Final = {  # by the field that was refused
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("department", metavar="DEPT")
-    parser.add_argument("value", type=amount, nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%")
+    parser.add_argument(
+        "value", type=worded(_utilisation), nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%"
+    )
     parser.add_argument("--requests", type=amount, metavar="RATE", help="requests that came in, per second")
     parser.add_argument("--target", type=amount, metavar="RATE", help="… of which an instance is to serve so many")
     parser.add_argument("--claim", type=at_least_zero, metavar="N", help="instances that are wanted in all")
@@ -46,14 +54,17 @@ def run(args: argparse.Namespace) -> int:
     every_s = max(EVERY_LEAST_S, args.every)
     name, content = _content(args, every_s)
     where = cloud.find(args)
-    where.check_department(args.department)
+    where.check_web(args.department, "its queue says how many hosts it wants; signals are for web departments")
     # To claim is to scale, which is not everybody's.
     client = where.operator() if name == "claim" else where.member(args.department)
     path = f"/v1/signals/{quote(args.department)}/{name}"
     sent = 0
     while True:
         # No `at`: it counts when it arrives, whatever this machine's clock says.
-        answer = post_signal(client, path, {**content, "source": SOURCE})
+        try:
+            answer = post_signal(client, path, {**content, "source": SOURCE})
+        except CliError as error:
+            raise in_words(error, _OPTIONS) from error
         sent += 1
         if time.monotonic() + every_s > until:
             break
@@ -85,6 +96,14 @@ def _content(args: argparse.Namespace, every_s: float) -> tuple[str, dict[str, o
     if args.requests is not None:
         target = {} if args.target is None else {"target": args.target}
         return "requests", {"rate": args.requests, "interval_s": every_s, **target}
-    if not 0 <= args.value <= MAX:
-        raise usage(f"{args.value:g} is no utilisation", "0.9 is 90 %")
     return "cpu", {"utilisation": args.value, "interval_s": every_s}
+
+
+def _utilisation(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= MAX:  # neither is what is not a number
+        raise ValueError(f"{text!r} is no utilisation: write 0.9 for 90 %; at most {MAX:g}")
+    return found

@@ -62,5 +62,8 @@ def render(told: dict[str, Any]) -> str:
         ("hosts", local.machine_room(told) + (f", hypervisor {told['hypervisor']}" if told["hypervisor"] else "")),
         ("isolation", f"{told['isolation']}{reason}"),
     ]
+    if told["job_network"]:
+        why = f" ({told['job_network_reason']})" if told["job_network_reason"] else ""
+        machine.append(("job network", f"{told['job_network']}{why}"))
     parts = [local.endpoints(told), tables.pairs(machine), tables.render(head, rows, right="PID RESTARTS")]
     return "\n\n".join([*parts, *(["\n".join(told_of)] if told_of else [])])

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from phoenix.cli import cloud, emit, environment, sbatch, waiting
 from phoenix.cli.asking import ask_again
-from phoenix.cli.errors import usage
+from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import query
 from schemas.sentences import told_grace
 from schemas.sentences.params import Params
@@ -71,7 +71,11 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     department = where.department(args.department, "batch")
     client = where.member(department) if department else where.operator()
-    answer = ask_again(client, query("/v1/jobs", department=department), request_of(args, options, script))
+    request = request_of(args, options, script)
+    try:
+        answer = ask_again(client, query("/v1/jobs", department=department), request)
+    except CliError as error:
+        raise sbatch.in_options(error, options) from error
     job = str(answer["job"])
     tell_cost(answer)
     if args.json:

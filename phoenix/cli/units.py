@@ -29,16 +29,20 @@ _SIGNAL: Final = re.compile(r"(?P<who>B:)?(?:(?P<number>\d+)|(?P<name>[A-Za-z][A
 SIGNAL_BEFORE_S: Final = 60.0  # Slurm's
 SIGNAL_BEFORE_MAX_S: Final = 65535.0  # Slurm's
 TIME_MAX_S: Final = 100_000 * 86400.0  # 273 years: sums with it stay times that can be written
-MEMORY_MAX_MB: Final = 1 << 43  # 8 EiB: more than the largest address
+MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB: no more can be asked for
 _MEBIBYTES: Final = {"k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024.0}
 _MEMORY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmgt]?)b?\Z", re.IGNORECASE)
+
+
+class TooLongError(ValueError):
+    """A time, but no such time is meant."""
 
 
 def parse_time_s(text: str) -> float:
     """Seconds of a time limit.  ValueError says what would be right."""
     found = _time_s(text)
     if found > TIME_MAX_S:
-        raise ValueError(f"{text!r} is too long: at most {TIME_MAX_S / 86400:.0f}d")
+        raise TooLongError(f"{text!r} is too long: at most {TIME_MAX_S / 86400:.0f}d")
     return found
 
 

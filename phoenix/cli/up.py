@@ -13,6 +13,7 @@ from phoenix.cli.parser import count, share
 
 HYPERVISORS: Final = ("process", "dummy")
 ISOLATES: Final = ("auto", "uid+cgroup", "uid", "none")
+NETWORKS: Final = ("auto", "own", "machine")
 CORES_MAX: Final = 4096  # of one host, and 64 TiB: more is a typing error as well
 MEMORY_MAX_MB: Final = 64 << 20
 DISK_MAX_MB: Final = 1 << 30  # a petabyte
@@ -25,6 +26,7 @@ HELP: Final = """examples:
   phoenix up --config site.toml --data /srv/phoenix
   phoenix up --balancer haproxy            HAProxy instead of the embedded load balancer
   phoenix up --balancer none               no load balancer: you run one of your own (docs/haproxy.md)
+  phoenix up --job-network machine         jobs listen and connect as programs of this machine do (docs/security.md)
   phoenix up --services none               only NATS and the embedded OpenNebula
 
 What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on
@@ -53,6 +55,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--core-share", type=share, metavar="S", help="real cores behind one core of a host (default 0.05)"
     )
     parser.add_argument("--isolate", metavar="KIND", help="auto (default), uid+cgroup, uid, none")
+    parser.add_argument(
+        "--job-network", metavar="KIND", help="of jobs: auto (default: own, if root can make one), own, machine"
+    )
     parser.add_argument("--steering", action="store_true", default=None, help="dummy: let it be steered over XML-RPC")
     parser.add_argument(
         "--pace", action="store_true", default=None, help="the embedded OpenNebula is no faster than a real one"
@@ -84,6 +89,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         ("--balancer", args.balancer, BALANCERS),
         ("--services", args.services, ("none", "all")),
         ("--isolate", args.isolate, ISOLATES),
+        ("--job-network", args.job_network, NETWORKS),
     ):
         if value is not None and value not in known:
             raise usage(f"{option}: {value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
@@ -107,6 +113,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "services",
         "core_share",
         "isolate",
+        "job_network",
         "steering",
         "pace",
     )

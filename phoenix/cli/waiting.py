@@ -72,7 +72,9 @@ def save(
     for unit in [str(u["unit"]) for u in job.get("units") or [] if u.get("unit")] or [_unit(job)]:
         for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
             if pattern:
-                body = client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream)).body
+                answer = client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream))
+                following.tell_removed(answer)
+                body = answer.body
                 if pattern == STDOUT:
                     following.write(body)
                     continue

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from phoenix.cli import cloud, emit, sbatch, units
 from phoenix.cli import submit as submission
+from phoenix.cli.errors import CliError
 from phoenix.cli.http import query
 from schemas.sentences import capital, sentence, told_grace
 from schemas.sentences.params import Params
@@ -54,7 +55,10 @@ def run(args: argparse.Namespace) -> int:
     department = where.department(args.department, "batch")
     client = where.member(department) if department else where.operator()
     asked = submission.request_of(args, options, script)
-    answer = client.post(query("/v1/whatif", department=department), shape_of(asked))
+    try:
+        answer = client.post(query("/v1/whatif", department=department), shape_of(asked))
+    except CliError as error:
+        raise sbatch.in_options(error, options) from error
     emit.answer(answer, render, as_json=args.json)
     return 0
 

@@ -309,9 +309,9 @@ def _of_config(past: Past, new: CloudConfig) -> list[str]:
 def render(told: dict[str, Any], *, by: str, seconds: float) -> str:
     hosts = told["hosts"]
     size = (
-        f"{hosts['present']} hosts"
+        units.count(hosts["present"], "host")
         if hosts["new"] == hosts["present"]
-        else f"{hosts['present']} hosts, NEW: {hosts['new']}"
+        else f"{units.count(hosts['present'], 'host')}, NEW: {hosts['new']}"
     )
     head = f"{told['since']} to {told['until']} ({units.span(seconds)}), {size}."
     return "\n\n".join([head, _told_fidelity(told), _users(told) if by == "user" else _departments(told)])

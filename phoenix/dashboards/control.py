@@ -133,6 +133,7 @@ _JOURNAL: Final = Row(
                 Query(f"max({increase('phoenix_garbage_total')})", "garbage"),
                 Query(total(increase("phoenix_nats_errors_total")), "nats errors"),
                 Query(f"max({series('phoenix_journal_full')})", "journal full"),
+                Query(f"max({series('phoenix_journal_reserved')})", "journal for what ends alone"),
             ),
             width=8,
         ),

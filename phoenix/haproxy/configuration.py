@@ -23,7 +23,7 @@ SLOTS_PREFIX: Final = "phoenix"
 SLOTS_DEFAULT: Final = 64
 SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 1000 takes the agent 16 ms
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
-_LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"fd@\$\{[A-Z_]+\}"')
+_LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"\$\{[A-Z_]+\}"')
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
 _SITE: Final = "The site's: every path and number here is meant to be changed where it does not fit."
 _EMBEDDED: Final = "Written by a program at each start: changes here do not last."
@@ -41,7 +41,7 @@ class Front:
     for a server with room, and how many for each that is worked on.  `wait_s`: how long while there is no server at all."""
 
     department: str
-    listen: str  # HOST:PORT; or "fd@${NAME}", quoted: a listening socket whose number is in that variable
+    listen: str  # HOST:PORT; or "${NAME}", quoted: that variable has listening sockets, as fd@5,fd@9
     socket: Path
     state_file: Path
     lua_file: Path

@@ -19,7 +19,7 @@ from phoenix.balance.answers import Counts, Growth
 from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Wanted
-from schemas.signals import AnswersSignal, RequestsSignal, SessionsSignal
+from schemas.signals import QUEUE_MAX, AnswersSignal, RequestsSignal, SessionsSignal
 
 DIGITS = 3
 
@@ -49,7 +49,7 @@ class Flow:
         served = new.requests - old.requests
         return RequestsSignal(
             rate=round(served / interval_s, DIGITS),
-            queue=new.queued + sum(slot.queued for slot in reading.slots),
+            queue=min(QUEUE_MAX, new.queued + sum(slot.queued for slot in reading.slots)),
             response_ms=new.response_ms if served else None,
             errors=round((new.errors - old.errors) / interval_s, DIGITS),
             refused=round(_own_errors(before.reading, reading) / interval_s, DIGITS),

@@ -9,13 +9,15 @@ Rules
   2. What was ordered is told from bits, not from the status text, which shows a drained server that is down as just down.
   3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
   4. A configuration without the map of health paths is one that can be read: `has_map` is false.
-  5. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.
+  5. Numbers have bounds: one that is negative, not finite, or above COUNT_MAX is none.
+  6. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.
 """
 
 from __future__ import annotations
 
 import csv
 import ipaddress
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,6 +29,7 @@ Address: TypeAlias = tuple[str, int]  # an IP address in its usual form, and a p
 # Bits of srv_admin_state that keep a server out of service altogether: forced, by a tracked one, no address, not resolved.
 MAINT: Final = 0x01 | 0x02 | 0x20 | 0x40
 DRAIN: Final = 0x08 | 0x10  # forced, by a tracked one
+COUNT_MAX: Final = 1 << 53  # what a float still counts by ones; a thousand years of a million requests/s are less
 _NO_MAP: Final = "Unknown map identifier"
 _STOPPED: Final = 0  # srv_op_state: 0 stopped, 1 starting, 2 running, 3 stopping
 _CHECK_RUNS: Final = 0x01  # of srv_check_state
@@ -141,8 +144,8 @@ def reading(
             _slot(row, measured[name], known.get(name, "")) for name, row in ordered.items() if _is_slot(name, prefix)
         ]
         return Reading(
-            pid=int(told["Pid"]),
-            uptime_s=float(told["Uptime_sec"]),
+            pid=_count(told["Pid"]),
+            uptime_s=_seconds(told["Uptime_sec"]),
             slots=tuple(sorted(slots, key=lambda slot: slot.key)),
             counters=_counters(measured["BACKEND"]),
             has_map=paths is not None,
@@ -154,7 +157,7 @@ def reading(
 
 
 def _is_slot(name: str, prefix: str) -> bool:
-    """Rule 5."""
+    """Rule 6."""
     number = name.removeprefix(prefix)
     return number != name and number.isdecimal()
 
@@ -172,24 +175,30 @@ def _states(text: str, backend: str) -> list[dict[str, str]]:
 def _stats(text: str, backend: str) -> list[dict[str, str]]:
     if not text.startswith("# "):
         raise AnswerError(f"no statistics of backend {backend}: {text.strip()[:200]!r}")
-    rows = csv.DictReader(text[2:].strip().splitlines())
-    return [row for row in rows if row["pxname"] == backend]
+    try:
+        rows = [row for row in csv.DictReader(text[2:].strip().splitlines()) if row["pxname"] == backend]
+    except csv.Error as error:
+        raise AnswerError(f"no statistics of backend {backend}: {error}") from error
+    for row in rows:
+        if None in row.values():
+            raise AnswerError(f"the statistics of {row['svname']} are cut short")
+    return rows
 
 
 def _slot(state: dict[str, str], stat: dict[str, str], path: str) -> Slot:
-    admin, check = int(state["srv_admin_state"]), int(state["srv_check_state"])
+    admin, check = _count(state["srv_admin_state"]), _count(state["srv_check_state"])
     host, (answered, errors) = state["srv_addr"], _answers(stat)
     return Slot(
         name=state["srv_name"],
-        address=("" if host == "-" else str(ipaddress.ip_address(host)), int(state["srv_port"])),
+        address=("" if host == "-" else str(ipaddress.ip_address(host)), _count(state["srv_port"])),
         ordered="maint" if admin & MAINT else "drain" if admin & DRAIN else "ready",
-        is_up=int(state["srv_op_state"]) != _STOPPED,
+        is_up=_count(state["srv_op_state"]) != _STOPPED,
         is_checked=bool(check & _CHECK_ENABLED),
         is_checking=bool(check & _CHECK_RUNS),
-        weight=int(state["srv_uweight"]),
+        weight=_count(state["srv_uweight"]),
         sessions=_count(stat["scur"]),
         queued=_count(stat["qcur"]),
-        for_s=float(stat["lastchg"] or 0),
+        for_s=_seconds(stat["lastchg"]),
         why=_why(stat),
         path=path,
         limit=_count(stat["slim"]),
@@ -228,4 +237,16 @@ def _counters(stat: dict[str, str]) -> Counters:
 
 
 def _count(text: str) -> int:
-    return int(text or 0)
+    """Rule 5; nothing is 0."""
+    number = int(text or 0)
+    if not 0 <= number <= COUNT_MAX:
+        raise ValueError(text[:200])
+    return number
+
+
+def _seconds(text: str) -> float:
+    """The same."""
+    number = float(text or 0)
+    if not math.isfinite(number):
+        raise ValueError(text[:200])
+    return number

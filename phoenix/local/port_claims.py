@@ -17,7 +17,7 @@ import os
 import random
 import socket
 import struct
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -39,17 +39,32 @@ class NoPortError(Exception):
     """No free port was found."""
 
 
-def choose(ports: Sequence[int], host: str = "127.0.0.1", taken: Collection[int] = ()) -> tuple[int, Claim]:
-    """A free one of `ports`, not `taken`, and its claim.  Raises `NoPortError`."""
+def is_free(port: int, host: str) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for a server
+        try:
+            probe.bind((host, port))
+        except OSError:
+            return False
+    return True
+
+
+def choose(
+    ports: Sequence[int],
+    host: str = "127.0.0.1",
+    taken: Collection[int] = (),
+    free: Callable[[int, str], bool] = is_free,
+) -> tuple[int, Claim]:
+    """A `free` one of `ports`, not `taken`, and its claim.  Raises `NoPortError`."""
     for _ in range(TRIES_MAX):
         port = random.SystemRandom().choice(ports)
-        if port not in taken and (claim := claimed(port, host)) is not None:
+        if port not in taken and (claim := claimed(port, host, free)) is not None:
             return port, claim
     raise NoPortError(f"no free port between {ports[0]} and {ports[-1]} on {host}")
 
 
-def claimed(port: int, host: str = "127.0.0.1") -> Claim | None:
-    """The claim to this port; None if somebody else has it, or listens there.  Raises `NoPortError` where nothing can be
+def claimed(port: int, host: str = "127.0.0.1", free: Callable[[int, str], bool] = is_free) -> Claim | None:
+    """The claim to this port; None if somebody else has it, or it is not `free`.  Raises `NoPortError` where nothing can be
     claimed."""
     try:
         claim = (closed_directory(DIRECTORY) / "claims").open("w+b", buffering=0)
@@ -61,20 +76,10 @@ def claimed(port: int, host: str = "127.0.0.1") -> Claim | None:
     except BlockingIOError:
         claim.close()
         return None
-    if not is_free(port, host):
+    if not free(port, host):
         claim.close()
         return None
     return claim
-
-
-def is_free(port: int, host: str = "127.0.0.1") -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free for a server
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def is_roots(port: int) -> bool:

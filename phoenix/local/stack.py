@@ -85,7 +85,8 @@ def broker(config: Config, layout: Layout) -> Spec:
     )
 
 
-def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
+def opennebula(config: Config, layout: Layout, settings: Settings, network: int | None = None) -> Spec:
+    """`network`: a descriptor of the namespace in which jobs are; None: they are in the machine's."""
     endpoint = urlsplit(config.opennebula.endpoint)
     host, port = endpoint.hostname or "127.0.0.1", endpoint.port or 2633
     options = {
@@ -104,6 +105,8 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
     }
     if config.opennebula.listens:
         options["--events"] = config.opennebula.events
+    if network is not None:
+        options["--job-network"] = network
     words = [str(word) for pair in options.items() for word in pair]
     words += config.runtime.log_words(OPENNEBULA)
     words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
@@ -112,6 +115,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings) -> Spec:
         argv=(sys.executable, "-m", "phoenix.local.opennebula", *words),
         probe=probe.answers(host, port),
         listen=((host, port),),
+        keeps=() if network is None else (network,),
         death_signal=signal.SIGTERM,
         stop_s=15.0,  # it ends every VM first
         beats=True,
@@ -152,17 +156,18 @@ def service(config: Config, layout: Layout, process: str) -> Spec:
             *(["--department", department] if department else []),
         ),
         probe=_monitor_probe(config) if process == "monitor" else probe.Leads(host, port),
-        listen=((host, port), *(_address(door) for door in _doors(config, process))),
+        listen=((host, port), *_doors(config, process)),
+        doors=_doors(config, process),
         service=True,
         beats=True,
         url=f"http://{host}:{port}/metrics",
     )
 
 
-def _doors(config: Config, process: str) -> list[str]:
+def _doors(config: Config, process: str) -> tuple[tuple[str, int], ...]:
     """Where it listens beside its metrics."""
     doors = {"admission": config.http.listen, "monitor": config.monitor.listen}
-    return [doors[process]] if process in doors else []
+    return (_address(doors[process]),) if process in doors else ()
 
 
 def _address(listen: str) -> tuple[str, int]:
@@ -231,6 +236,7 @@ def _embedded_balancer(config: Config, layout: Layout, ports: Ports, department:
         argv=(sys.executable, "-m", "phoenix.local.balancer", "--config", str(file), *config.runtime.log_words(name)),
         probe=probe.http("127.0.0.1", port, "/_balancer/status"),
         listen=(("127.0.0.1", port),),
+        doors=(("127.0.0.1", port),),
         death_signal=signal.SIGTERM,
         stop_s=BALANCER_STOP_S,
         beats=True,

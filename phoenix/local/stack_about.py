@@ -17,9 +17,12 @@ from services.runtime.broker import credentials
 from services.runtime.config.file import Config
 
 
-def about(config: Config, layout: Layout, settings: Settings, children: Iterable[Child]) -> dict[str, Any]:
+def about(
+    config: Config, layout: Layout, settings: Settings, children: Iterable[Child], job_network: tuple[str | None, str]
+) -> dict[str, Any]:
     """Endpoints and credentials' files; without services the door and the monitor have no address.  Of a
-    site's own OpenNebula nothing is known here but its address: `phoenix hosts` shows its hosts."""
+    site's own OpenNebula nothing is known here but its address: `phoenix hosts` shows its hosts.  `job_network`: `own` or
+    `machine`, None where no jobs run, and why not better."""
     running = {child.spec.name: child for child in children}
     isolation, why = stack.isolation(layout, settings)
     return {
@@ -46,6 +49,8 @@ def about(config: Config, layout: Layout, settings: Settings, children: Iterable
         "core_share": None if settings.external else settings.core_share,
         "isolation": isolation,
         "isolation_reason": why,
+        "job_network": job_network[0],
+        "job_network_reason": job_network[1],
     }
 
 

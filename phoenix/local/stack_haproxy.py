@@ -37,7 +37,7 @@ from phoenix.local.programs import PartMissingError, program
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
-from phoenix.local.supervisor_child import LISTEN_FD, Spec
+from phoenix.local.supervisor_child import LISTEN, Spec
 from schemas.config import Department, User
 from services.runtime.broker import credentials
 from services.runtime.config.file import Config
@@ -100,6 +100,7 @@ def _balancer(layout: Layout, settings: Settings, ports: Ports, department: Depa
         stop_s=STOP_S,
         url=f"http://{LOOPBACK}:{port}",
         listen=((LOOPBACK, port),),
+        doors=((LOOPBACK, port),),
     )
 
 
@@ -111,7 +112,7 @@ def _front(settings: Settings, department: Department) -> Front:
     name = f"balancer.{department.name}"
     return Front(
         department=department.name,
-        listen=f'"fd@${{{LISTEN_FD}}}"',
+        listen=f'"${{{LISTEN}}}"',
         socket=Path(_socket(department)),
         state_file=Path(f"{name}.state"),
         lua_file=Path(f"{name}.lua"),

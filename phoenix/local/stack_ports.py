@@ -17,7 +17,8 @@ from typing import Annotated, Final
 import msgspec
 import orjson
 
-from phoenix.local.port_claims import KEPT, RESERVED, Claim, NoPortError, choose, claimed, is_roots
+from phoenix.local.network.namespace import JobsNetwork
+from phoenix.local.port_claims import KEPT, RESERVED, Claim, NoPortError, choose, claimed, is_free, is_roots
 from phoenix.local.stack_layout import write_private
 
 ROOTS: Final = ("nats",)  # rule 3
@@ -32,6 +33,7 @@ class Ports:
         self._kept = _read(path)
         self._given: dict[str, int] = {}
         self._claims: list[Claim] = []
+        self.network: JobsNetwork | None = None  # of jobs: one of them may listen there, too
 
     def of(self, name: str) -> int:
         """The port of `name`: the kept one if it is free, else another.  Raises `NoPortError`."""
@@ -54,7 +56,8 @@ class Ports:
         ranges: list[Sequence[int]] = [RESERVED, KEPT] if roots else [KEPT]
         while True:
             try:
-                port, claim = choose(ranges.pop(0), self._host, {*self._kept.values(), *self._given.values()})
+                taken = {*self._kept.values(), *self._given.values()}
+                port, claim = choose(ranges.pop(0), self._host, taken, self._is_free)
             except NoPortError:
                 if not ranges:
                     raise
@@ -64,10 +67,18 @@ class Ports:
 
     def _claim(self, port: int) -> bool:
         """True if the port is ours now."""
-        claim = claimed(port, self._host)
+        claim = claimed(port, self._host, self._is_free)
         if claim is not None:
             self._claims.append(claim)
         return claim is not None
+
+    def _is_free(self, port: int, host: str) -> bool:
+        if not is_free(port, host):
+            return False
+        if self.network is None:
+            return True
+        with self.network.inside():
+            return is_free(port, host)
 
     def release(self) -> None:
         """Give up every claim: the listeners have gone."""

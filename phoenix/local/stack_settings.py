@@ -18,6 +18,7 @@ Services = Literal["all", "none"]
 Balancer = Literal["embedded", "haproxy", "none"]
 OpenNebula = Literal["embedded", "external"]
 Isolate = Literal["auto", "uid+cgroup", "uid", "none"]
+JobNetwork = Literal["auto", "own", "machine"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     services: Services = "all"
     core_share: float = 0.05
     isolate: Isolate = "auto"
+    job_network: JobNetwork = "auto"  # own, if it can be had
     steering: bool = False  # the dummy hypervisor can be steered over XML-RPC
     pace: bool = False  # the embedded OpenNebula is no faster than a real one
     balancer: Balancer = "embedded"  # of the web departments; none: a person runs one

@@ -10,7 +10,7 @@ Rules
   2. What a dead supervisor may have left is killed before anything starts; those instances are then known to be reaped.
   3. Down, in this order: balancers; schedulers and admission, so that nothing is placed and no report is taken; VMs, which the
      executor sees ending; the other services; OpenNebula; NATS.  A script that is killed by `down` so never counts as failed:
-     its attempt is broken and the next `up` requeues it.
+     its attempt is broken and the next `up` requeues it.  The jobs' network goes with the last of them.
      In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
   4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
   5. Who runs and does nothing any more is ended and started again: who does not say that it lives (`supervisor_watch`), and a
@@ -33,7 +33,8 @@ import msgspec
 import orjson
 
 from phoenix.haproxy.configuration import ConfigurationError
-from phoenix.local import stack, stack_about, stack_config, stack_haproxy, stack_settings
+from phoenix.local import stack, stack_about, stack_config, stack_haproxy, stack_network, stack_settings
+from phoenix.local.network.namespace import JobsNetwork, NetworkError
 from phoenix.local.port_claims import NoPortError, is_roots
 from phoenix.local.programs import PartMissingError
 from phoenix.local.stack_broker import BrokerError, make_streams
@@ -44,6 +45,7 @@ from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
 from phoenix.local.supervisor_watch import BEGIN_S, TICK_S, Ear, Silence
+from schemas.sentences.units import count
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.config import secret_files
@@ -54,8 +56,8 @@ from services.runtime.exits import Stop
 FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESS: Final = ("0.0.0.0", "[::]", "")  # noqa: S104  # compared with, not bound to
-JOBS_MAY_LISTEN: Final = (
-    "nats-server listens at port {port}, which a job could take while nats-server is started again: "
+ANYBODY_MAY_LISTEN: Final = (
+    "nats-server listens at port {port}, which {who} could take while nats-server is started again: "
     "only one below net.ipv4.ip_unprivileged_port_start is root's"
 )
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
@@ -89,6 +91,8 @@ class Supervisor:
         self.config: Config
         self.settings: Settings
         self.ports = Ports(layout.ports)
+        self.network: JobsNetwork | None = None  # of jobs, if it is their own
+        self.network_why = ""  # why it is not, or has no way out
         self._lock: int | None = None
         self.line: asyncio.Task[None] | None = None  # the live line of a foreground run
         self._watch: asyncio.Task[None] | None = None
@@ -122,6 +126,7 @@ class Supervisor:
             ConfigError,
             CredentialsError,
             NoPortError,
+            NetworkError,
             BrokerError,
             OpenNebulaError,
             Stop,
@@ -174,7 +179,9 @@ class Supervisor:
             self._take_hypervisor(chosen, given.get("hypervisor"))
         if self.settings.balances and self.settings.balancer == "haproxy":
             stack_haproxy.haproxy()  # before the settings are kept: it might be missing
+        self.network, self.network_why = stack_network.made(self.settings)
         self.ports = Ports(self.layout.ports)  # read again: only now is the directory ours
+        self.ports.network = self.network
         external, hypervisor = self.settings.external, self.settings.hypervisor
         config = stack_config.effective(self.layout, self.ports, chosen, external=external, hypervisor=hypervisor)
         self.config = stack.with_agents(config, self.settings, self.ports)
@@ -216,9 +223,9 @@ class Supervisor:
         self.tell(step)
 
     async def _start_parts(self) -> None:
+        await self._open_way_out()
         self._say("starting nats-server")
-        if self.settings.runs_jobs and os.geteuid() == 0 and not is_roots(self.config.nats.port):
-            self.tell(JOBS_MAY_LISTEN.format(port=self.config.nats.port))
+        self._warn_of_ports()
         await self._up([stack.broker(self.config, self.layout)])
         if self.settings.external:
             self._say(f"asking the OpenNebula at {self.config.opennebula.endpoint}")
@@ -240,6 +247,43 @@ class Supervisor:
             await self._up(balancers)
         self.ports.save()
 
+    def _warn_of_ports(self) -> None:
+        """Web instances are in the machine's network, jobs only where they have none of their own."""
+        who = "an instance" if self.network is not None else "a job"
+        serves = any(department.web is not None for department in self.config.cloud.departments)
+        may = self.settings.runs_jobs and os.geteuid() == 0 and (serves or self.network is None)
+        if may and not is_roots(self.config.nats.port):
+            self.tell(ANYBODY_MAY_LISTEN.format(port=self.config.nats.port, who=who))
+
+    async def _open_way_out(self) -> None:
+        """From the jobs' network to that of the site; the cloud starts without, too."""
+        if self.network is None:
+            if self.settings.runs_jobs and os.geteuid() == 0 and self.network_why:
+                self.tell(f"jobs share the machine's network: {self.network_why}")
+            return
+        stack_network.name_doors(self.network, self.config)
+        spec = stack_network.way_out(self.network)
+        if spec is None:
+            self.network_why = stack_network.NO_PASTA
+            self.tell(self.network_why)
+            return
+        self._say("opening a way out of the jobs' network")
+        child = self._child(spec)
+        child.note = _unheard  # how often it was tried says nothing
+        child.start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(stack_network.WAY_OUT_S):
+                while not await child.probe() and not child.restarts:  # noqa: ASYNC110
+                    await asyncio.sleep(ASK_STARTING_S)
+        if child.health == "ok":
+            child.note = self.tell
+            return
+        why = f"has ended: {' '.join(tail(child.log, 1))}" if child.restarts else "does not come up"
+        await child.stop(hard=True)
+        del self.children[spec.name]
+        self.network_why = stack_network.NO_WAY_OUT.format(why=why)
+        self.tell(self.network_why)
+
     async def _until_hosts_are_known(self) -> None:
         """Before that every job would be refused: no host could hold it."""
         host, _, port = self.config.http.listen.rpartition(":")
@@ -257,10 +301,12 @@ class Supervisor:
             await asyncio.sleep(ASK_STARTING_S)
 
     def _opennebula(self) -> Spec:
-        self.tell(f"{self.settings.hosts} hosts of {self.settings.cores} cores, hypervisor {self.settings.hypervisor}")
+        size = f"{count(self.settings.hosts, 'host')} of {count(self.settings.cores, 'core')}"
+        self.tell(f"{size}, hypervisor {self.settings.hypervisor}")
         for warning in beyond(self.config.cloud, self.settings.hosts):
             self.tell(warning)
-        return stack.opennebula(self.config, self.layout, self.settings)
+        network = self.network.net if self.network is not None else None
+        return stack.opennebula(self.config, self.layout, self.settings, network)
 
     def _balancers(self) -> list[Spec]:
         departments = self.config.cloud.departments
@@ -277,14 +323,17 @@ class Supervisor:
 
     async def _up(self, specs: Sequence[Spec]) -> None:
         for spec in specs:
-            log = self.layout.logs / f"{spec.name}.log"
-            beats = self._ear.environment if self._ear is not None else {}
-            dead = list(self._reaped.get(spec.name, []))
-            child = Child(spec, log, self.tell, self._write_processes, dead, environment=beats)
-            self.children[spec.name] = child
-            child.start()
+            self._child(spec).start()
         await asyncio.gather(*(self._until_up(self.children[spec.name]) for spec in specs))
         self.ports.save()
+
+    def _child(self, spec: Spec) -> Child:
+        log = self.layout.logs / f"{spec.name}.log"
+        beats = self._ear.environment if self._ear is not None else {}
+        dead = list(self._reaped.get(spec.name, []))
+        child = Child(spec, log, self.tell, self._write_processes, dead, environment=beats, network=self.network)
+        self.children[spec.name] = child
+        return child
 
     async def _until_up(self, child: Child) -> None:
         while not await child.probe():
@@ -335,7 +384,7 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """Everything that `phoenix status --json` shows."""
-        known = stack_about.about(self.config, self.layout, self.settings, self.children.values())
+        known = self._about()
         processes = [stack_about.process(child) for child in self.children.values()]
         well = self.ready and all(child.health == "ok" and not child.ailing for child in self.children.values())
         return {
@@ -349,8 +398,12 @@ class Supervisor:
 
     def publish(self) -> None:
         """Write DATA/run/cloud.json, by which the command line finds a running cloud."""
-        known = stack_about.about(self.config, self.layout, self.settings, self.children.values())
-        write_private(self.layout.about, orjson.dumps(known, option=orjson.OPT_INDENT_2))
+        write_private(self.layout.about, orjson.dumps(self._about(), option=orjson.OPT_INDENT_2))
+
+    def _about(self) -> dict[str, Any]:
+        network = "own" if self.network is not None else "machine"
+        of_jobs = (network if self.settings.runs_jobs else None, self.network_why)
+        return stack_about.about(self.config, self.layout, self.settings, self.children.values(), of_jobs)
 
     def _write_processes(self) -> None:
         """For the `up` after a crash of this process (rule 2)."""
@@ -385,6 +438,9 @@ class Supervisor:
             await self._stop_in_order()
         self._write_processes()
         self.ports.release()
+        if self.network is not None:
+            self.network.close()
+            self.network = self.ports.network = None
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -424,6 +480,10 @@ class Supervisor:
         for child in running:
             self.children.pop(child.spec.name, None)
             self._reaped[child.spec.name] = child.dead()
+
+
+def _unheard(_said: str) -> None:
+    """Nobody is told."""
 
 
 def _of_system(error: OSError, data: Path) -> str:

@@ -9,7 +9,7 @@ Rules
   4. A child has a session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops children in order.
   5. Listening sockets are the supervisor's (`Spec.listen`), and given to each process that it starts.  So nobody else on this
      machine, a job say, can take a port while its process is started again; and whoever connects meanwhile waits in the
-     kernel's queue and is served by the next process.
+     kernel's queue and is served by the next process.  What jobs reach (`Spec.doors`) has a second socket in their network.
   6. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
 """
 
@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol, runtime_checkable
 
+from phoenix.local.network.namespace import JobsNetwork
 from services.runtime.http.given import spelled
 
 PAUSE_FIRST_S: Final = 0.1
@@ -38,7 +39,9 @@ HOPELESS: Final = frozenset((2, 4, 5, 7))  # services.runtime.exits: USAGE, INCO
 LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
 REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
 LEFTOVER_S: Final = 5.0  # a killed process frees its ports within milliseconds, unless the disk hangs
-LISTEN_FD: Final = "PHOENIX_LISTEN_FD"  # in a child's environment: the number of the socket it is given
+LISTEN: Final = (
+    "PHOENIX_LISTEN"  # in its environment: the sockets of its first address, as HAProxy writes them: fd@5,fd@9
+)
 BACKLOG: Final = 1024  # connections that wait for a process; what HAProxy asks for with its default of connections
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,7 +59,8 @@ class Follows(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spec:
     """What a child is.  `probe`: True once it does its work.  `stop_s`: from SIGTERM to SIGKILL.  `listen`: addresses of the
-    sockets that it is given (rule 5); a connection to one says nothing of its health.  `beats`: it says that it lives."""
+    sockets that it is given (rule 5); a connection to one says nothing of its health.  `doors`: those that jobs reach.
+    `keeps`: descriptors that it is given besides.  `beats`: it says that it lives."""
 
     name: str
     argv: tuple[str, ...]
@@ -66,6 +70,8 @@ class Spec:
     stop_s: float = 8.0
     url: str = ""
     listen: tuple[tuple[str, int], ...] = ()
+    doors: tuple[tuple[str, int], ...] = ()
+    keeps: tuple[int, ...] = ()
     beats: bool = False
 
 
@@ -79,13 +85,14 @@ class Child:
     changed: Callable[[], None] = lambda: None  # a process id has changed
     reaped: list[str] = field(default_factory=list)
     environment: dict[str, str] = field(default_factory=dict)  # of a child that beats
+    network: JobsNetwork | None = None  # of jobs, if it is their own
     health: Health = "stopped"
     restarts: int = 0
     instance: str = ""
     since: float = 0.0
     exit_code: int | None = None
     _process: subprocess.Popen[bytes] | None = None
-    _listeners: dict[tuple[str, int], socket.socket] = field(default_factory=dict)
+    _listeners: dict[tuple[str, int], list[socket.socket]] = field(default_factory=dict)
     _task: asyncio.Task[None] | None = None
     _stopping: bool = False
 
@@ -97,8 +104,8 @@ class Child:
         """Start it, and again whenever it ends.  Raises OSError if one of its addresses is taken."""
         self._stopping = False
         for address in self.spec.listen:
-            if address not in self._listeners and (listener := _listening(self.spec.name, address)) is not None:
-                self._listeners[address] = listener
+            if address not in self._listeners:
+                self._listeners[address] = _listening(self.spec.name, address, self._network_of(address))
         self._task = asyncio.create_task(self._keep(), name=f"keep {self.spec.name}")
 
     async def probe(self) -> bool:
@@ -146,7 +153,7 @@ class Child:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
         while self._listeners:
-            self._listeners.popitem()[1].close()
+            _close(self._listeners.popitem()[1])
         self.health = "stopped"
 
     async def _end(self, hard: bool) -> None:
@@ -196,16 +203,16 @@ class Child:
             self.instance = f"{self.spec.name}-{secrets.token_hex(4)}"
             argv += ["--instance", self.instance]
             argv += ["--reaped", ",".join(self.reaped)] if self.reaped else []
-        given = [listener.fileno() for listener in self._listeners.values()]
+        given = [listener.fileno() for found in self._listeners.values() for listener in found]
         rotate(self.log)
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 argv,
                 env=os.environ
-                | ({LISTEN_FD: str(given[0])} if given else {})
+                | self._first()
                 | spelled(self._listeners)
                 | (self.environment if self.spec.beats else {}),
-                pass_fds=given,
+                pass_fds=(*given, *self.spec.keeps),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -218,20 +225,35 @@ class Child:
         self.changed()
         return self._process
 
+    def _network_of(self, address: tuple[str, int]) -> JobsNetwork | None:
+        return self.network if address in self.spec.doors else None
 
-def _listening(name: str, address: tuple[str, int]) -> socket.socket | None:
-    """Rule 5.  None for a name of several addresses, to which the process binds by itself.  Raises OSError."""
+    def _first(self) -> dict[str, str]:
+        found = next(iter(self._listeners.values()), [])
+        return {LISTEN: ",".join(f"fd@{listener.fileno()}" for listener in found)} if found else {}
+
+
+def _listening(name: str, address: tuple[str, int], network: JobsNetwork | None) -> list[socket.socket]:
+    """Rule 5: a socket for each address that the host has, and another one in `network`.  Raises OSError."""
     host, port = address
+    made: list[socket.socket] = []
     try:
         if not host:
-            return socket.create_server(address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True)
-        found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        if len(found) > 1:
-            return None
-        family, _, _, _, place = found[0]
-        return socket.create_server((str(place[0]), port), family=family, backlog=BACKLOG)
+            made.append(socket.create_server(address, family=socket.AF_INET6, backlog=BACKLOG, dualstack_ipv6=True))
+        else:
+            found = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, place in dict.fromkeys((family, str(place[0])) for family, _, _, _, place in found):
+                made.append(socket.create_server((place, port), family=family, backlog=BACKLOG))
+        made += [network.beside(listener, BACKLOG) for listener in made] if network is not None else []
     except OSError as error:
+        _close(made)
         raise OSError(error.errno, f"{name} cannot listen at {host}:{port}: {os.strerror(error.errno or 0)}") from error
+    return made
+
+
+def _close(listeners: list[socket.socket]) -> None:
+    for listener in listeners:
+        listener.close()
 
 
 def rotate(log: Path) -> None:

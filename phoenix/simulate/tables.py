@@ -19,6 +19,7 @@ LABEL_MIN: Final = 18  # before a label is cut shorter, columns go
 NOTHING: Final = "-"
 _HOUR_S: Final = 3600.0
 _LONG_S: Final = 10_000.0  # from here on, hours say more than seconds
+_SHORTEST_IN_HOURS_S: Final = 360.0  # 0.10 h: two digits
 
 
 def duration(seconds: float | None) -> str:
@@ -28,6 +29,17 @@ def duration(seconds: float | None) -> str:
     if seconds >= _LONG_S:
         return f"{seconds / _HOUR_S:,.2f} h"
     return f"{seconds:,.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.2g} s"
+
+
+def durations(column: Sequence[float | None]) -> list[str]:
+    """The same for a column: all in hours if that says enough of the shortest, else in seconds."""
+    known = [value for value in column if value]
+    if max(known, default=0.0) < _LONG_S:
+        return [duration(value) for value in column]
+    hours = min(known) >= _SHORTEST_IN_HOURS_S
+    return [
+        NOTHING if value is None else f"{value / _HOUR_S:,.2f} h" if hours else f"{value:,.0f} s" for value in column
+    ]
 
 
 def share(part: float) -> str:

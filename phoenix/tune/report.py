@@ -20,13 +20,14 @@ from phoenix.cli.tables import render
 from phoenix.search.space import Point, Space
 from phoenix.search.trials import Trial
 from phoenix.simulate import report
-from phoenix.simulate.tables import NOTHING, duration, host_hours, ratio
+from phoenix.simulate.tables import NOTHING, durations, host_hours, ratio
 from phoenix.tune.aims import HOSTS, Aim, Values
 from phoenix.tune.searching import Found
 
 FORMAT: Final = 1
 HOLDS: Final = 0.75  # rule 3
 LUCK: Final = 0.5
+_OF_MANY: Final = ("_node_s", "_host_s", "_instance_s")
 _BESIDE: Final = ("preemption_lost_node_s", "p95_bounded_slowdown", "p99_bounded_slowdown", "user_fairness")
 _HEADS: Final = {
     "mean_turnaround_s": "TURNAROUND",
@@ -139,33 +140,23 @@ def _table(found: Found) -> str:
     shown = metrics_shown(found)
     several = len([kind for kind in found.bench.kinds.values() if kind == "batch"]) > 1
     heads = [_head(name, several) for name in shown]
-    rows: list[list[str]] = []
+    rows: list[tuple[str, str, str, Values]] = []
     if "" in found.references:
-        rows.append([NOTHING, found.bench.against, NOTHING, *_cells(found.references[""], shown)])
+        rows.append((NOTHING, found.bench.against, NOTHING, found.references[""]))
     for hosts in found.sizes():
         size = NOTHING if hosts is None else f"{hosts:,}"
         trials = found.of_size(hosts)
         reference = found.references.get("", {})
-        rows.append(
-            [
-                size,
-                "as it is",
-                _kept(found, found.own_result(hosts, ""), reference),
-                *_cells(found.own_result(hosts, ""), shown),
-            ]
-        )
+        own = found.own_result(hosts, "")
+        rows.append((size, "as it is", _kept(found, own, reference), own))
         front = found.front(hosts)
         nearest = found.aims.nearest(trials, reference) if not front else None
         for trial in [*front, *([nearest] if nearest else [])]:
-            rows.append(
-                [
-                    size,
-                    name_of(found.space, trial.point),
-                    _kept(found, trial.result, reference),
-                    *_cells(trial.result, shown),
-                ]
-            )
-    table = render(["HOSTS", "SETTINGS", "KEEPS", *heads], rows, right=" ".join(["HOSTS", *heads]))
+            kept = _kept(found, trial.result, reference)
+            rows.append((size, name_of(found.space, trial.point), kept, trial.result))
+    columns = [_column(name, [values.get(name) for *_, values in rows]) for name in shown]
+    cells = [[*words, *values] for (*words, _), *values in zip(rows, *columns, strict=True)]
+    table = render(["HOSTS", "SETTINGS", "KEEPS", *heads], cells, right=" ".join(["HOSTS", *heads]))
     about = (
         "The best of each size: what no other trial that keeps the limits beats in one aim without losing in another."
     )
@@ -187,17 +178,16 @@ def _head(name: str, several: bool) -> str:
     return f"{department}.{head}" if several or department in ("web", "cloud") else head
 
 
-def _cells(values: Values, names: Sequence[str]) -> list[str]:
-    return [_cell(name, values.get(name)) for name in names]
+def _column(name: str, values: Sequence[float | None]) -> list[str]:
+    """In one unit, so that they can be compared."""
+    if name.endswith("_s") and not name.endswith(_OF_MANY):
+        return durations(values)
+    return [NOTHING if value is None else _cell(name, value) for value in values]
 
 
-def _cell(name: str, value: float | None) -> str:
-    if value is None:
-        return NOTHING
-    if name.endswith(("_node_s", "_host_s", "_instance_s")):
+def _cell(name: str, value: float) -> str:
+    if name.endswith(_OF_MANY):
         return host_hours(value)
-    if name.endswith("_s"):
-        return duration(value)
     return f"{value:,.0f}" if value == int(value) and not name.endswith("slowdown") else ratio(value)
 
 

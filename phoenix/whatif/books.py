@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 
@@ -28,7 +29,7 @@ class Books(Recorder):
         self.host_cores = 1
         self._hears |= {
             f.JobSubmitted: self._on_submitted,
-            f.JobCancelled: self._on_cancelled,
+            **dict.fromkeys(get_args(f.Cancelled), self._on_cancelled),
             f.DepartmentClosed: self._on_gone,
             f.ConfigAdopted: self._on_config,
             f.HostDescribed: self._on_host,
@@ -62,8 +63,8 @@ class Books(Recorder):
         self.refused += 1
         self.refusals[why] = self.refusals.get(why, 0) + 1
 
-    def _on_cancelled(self, fact: f.JobCancelled, meta: Meta) -> None:
-        self._gone([fact.job], meta.at)
+    def _on_cancelled(self, _fact: f.Cancelled, meta: Meta) -> None:
+        self._gone(self.custody.changed, meta.at)
 
     def _on_gone(self, fact: f.DepartmentClosed, meta: Meta) -> None:
         self._gone([unit for unit, job in self.jobs.items() if job.department == fact.dept], meta.at)

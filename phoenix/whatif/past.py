@@ -173,7 +173,7 @@ class Past:
 
     def _is_outside(self, fact: Fact) -> bool:
         """Looked at before it is folded."""
-        if isinstance(fact, f.JobCancelled):
+        if isinstance(fact, f.Cancelled):
             return fact.user != ""  # admission's own: a lease whose time has passed
         if isinstance(fact, f.HostCleared):
             host = self.stage.journal.custody.state.hosts.get(fact.host)

@@ -20,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
@@ -47,9 +47,7 @@ from services.scheduler.web.core import WebCore
 
 OUTSIDE: Final = (
     f.JobSubmitted,
-    f.JobHeld,
-    f.JobResumed,
-    f.JobCancelled,
+    *get_args(f.OfJobs),
     f.LeaseExtended,
     f.ScaleRequested,
     f.ReleaseRequested,

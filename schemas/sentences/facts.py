@@ -231,6 +231,11 @@ def _cancelled(p: Params) -> str:
     return f"{p['user']} cancelled job {p['job']}"
 
 
+def _elements(p: Params) -> str:
+    """`elements 1-100 of array 17`."""
+    return f"elements {p['elements']} of array {p['job']}"
+
+
 def _placed(p: Params) -> str:
     release = f" with release {p['release']}" if p.get("release") else ""
     return f"{_attempt(p)} is placed on {_names(p['hosts']) or 'no host'}{release}{_because(p)}"
@@ -403,6 +408,9 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "job.held": _job_held,
     "job.resumed": lambda p: f"{p['user']} released job {p['job']}: it may start",
     "job.cancelled": _cancelled,
+    "array.held": lambda p: f"{p['user']} held {_elements(p)}: they do not start",
+    "array.resumed": lambda p: f"{p['user']} released {_elements(p)}: they may start",
+    "array.cancelled": lambda p: f"{p['user']} cancelled {_elements(p)}",
     "lease.extended": _extended,
     "unit.placed": _placed,
     "attempt.closed": _closed,

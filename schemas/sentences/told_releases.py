@@ -35,7 +35,7 @@ def failed(p: Params) -> str | None:
 def unblock_failed(p: Params) -> str | None:
     if "unit" not in p:
         return None
-    again = "" if "back_to" in p else "; to try the same again: phoenix scale DEPARTMENT N"
+    again = "" if "back_to" in p else f"; to try the same again: phoenix scale {_department(p)} N"
     return f"`phoenix logs {p['unit']}` shows what it wrote; deploy one that runs{again}"
 
 
@@ -76,7 +76,8 @@ def unblock_rolling(p: Params) -> str | None:
     """Of one that is on its way, and whose instances fail."""
     if "others" not in p or not p.get("unit"):
         return None
-    return f"`phoenix logs {p['unit']}` shows what it wrote; deploy one that runs, or go back: phoenix deploy DEPARTMENT --undo"
+    back = f"phoenix deploy {_department(p)} --undo"
+    return f"`phoenix logs {p['unit']}` shows what it wrote; deploy one that runs, or go back: {back}"
 
 
 def unblock_starting(p: Params) -> str | None:
@@ -84,7 +85,13 @@ def unblock_starting(p: Params) -> str | None:
     if not p.get("answer"):
         return None
     unit = p.get("unit") or "INSTANCE"
-    return f"`phoenix logs {unit}` shows what it writes; phoenix deploy DEPARTMENT --undo goes back to what ran before"
+    back = f"phoenix deploy {_department(p)} --undo"
+    return f"`phoenix logs {unit}` shows what it writes; {back} goes back to what ran before"
+
+
+def _department(p: Params) -> str:
+    """Of the instance that it speaks of."""
+    return str(p.get("unit") or "").rpartition(".")[0] or "DEPARTMENT"
 
 
 def drained(p: Params) -> str | None:

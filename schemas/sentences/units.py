@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from schemas.plural import count as count
+
 
 def iso(instant: object) -> str | None:
     """UTC seconds as ISO 8601; text that already is one, and None, pass."""
@@ -32,11 +34,6 @@ def span(seconds: float) -> str:
     if whole < 86400:
         return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
     return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
-
-
-def count(number: int, noun: str) -> str:
-    """`1 host`, `3 hosts`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def some(names: Sequence[object], most: int) -> str:

@@ -51,7 +51,7 @@ class Asked:
         named = getattr(request, "jobs", ())
         for one in ("lease", "host", "unit"):
             named = named or ((getattr(request, one),) if getattr(request, one, "") else ())
-        self.names = tuple(named) or (department,)
+        self.names = tuple(named) or (f"{department} {said}" if (said := _number(request)) else department,)
 
     def wrote(self, position: int) -> None:
         self.position = position
@@ -68,6 +68,16 @@ class Asked:
         elif isinstance(reply, r.JobResults):
             self.names = tuple(result.job for result in reply.results if result.error is None)
             self.is_done = bool(self.names)
+
+
+def _number(request: Any) -> str:
+    """Of a department that is scaled: `exactly 4`, `at least 2 for 3600 s`, `auto`."""
+    if not isinstance(request, r.ScaleSet):
+        return ""
+    if request.auto:
+        return "auto"
+    told = f"at least {request.minimum}" if request.exact is None else f"exactly {request.exact}"
+    return told if request.for_s is None else f"{told} for {request.for_s:g} s"
 
 
 _CURRENT: ContextVar[Asked | None] = ContextVar("asked", default=None)

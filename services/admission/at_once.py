@@ -23,6 +23,7 @@ from schemas import grace, lending
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
+from schemas.plural import count
 from schemas.timetable import Part, Slot
 from schemas.whereabouts import usable
 from services.admission.core import AdmissionCore, Job
@@ -157,7 +158,7 @@ class _Look:
         return tuple(found)
 
     def blockers(self, leases: tuple[str, ...]) -> list[str]:
-        held = f"{self.department.name} holds {_hosts(self.held)}"
+        held = f"{self.department.name} holds {count(self.held, 'host')}"
         found = [held if self.most > self.held else f"{held} and may have {self.most} now"]
         if leases:
             found.append(
@@ -167,14 +168,12 @@ class _Look:
             found.append(f"jobs that make way for nobody are on {len(self.jobs)} of them")
         if self.savers:
             found.append(f"jobs that may save first (--grace) are on {len(self.savers)} of them")
-        found += [f"{name} has {_hosts(number)} in use" for name, number in sorted(self.elsewhere.items())]
+        found += [f"{name} has {count(number, 'host')} in use" for name, number in sorted(self.elsewhere.items())]
         clearing = len(self.core.custody.index.by_state["draining"])
-        return found + ([f"{_hosts(clearing)} {'is' if clearing == 1 else 'are'} being cleared"] if clearing else [])
+        return found + (
+            [f"{count(clearing, 'host')} {'is' if clearing == 1 else 'are'} being cleared"] if clearing else []
+        )
 
 
 def _has(number: int) -> str:
     return "has" if number == 1 else "have"
-
-
-def _hosts(number: int) -> str:
-    return "1 host" if number == 1 else f"{number} hosts"

@@ -4,7 +4,7 @@ Rules
   1. A user acts on own jobs, a manager on the department's, an operator on everybody's.  Of another department's jobs nobody
      learns more than that they are not known.
   2. Naming an array names all its elements; what is final already is an error for that job alone, and asking again for what
-     holds already is granted without a fact.
+     holds already is granted without a fact.  What is said of several elements of an array is one fact (PROTOCOL, Arrays).
   3. Whoever composes into an envelope sees what is already drafted in it, so that two jobs never get the same number.
   4. Scaling a web department needs a manager; hosts need an operator.
   5. The last word on a host counts: cordon after drain keeps what runs there, drain after cordon does not (PROTOCOL,
@@ -16,18 +16,19 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal, get_args
 
 import msgspec
 
 from schemas import facts as f
-from schemas import grace
+from schemas import grace, specs
 from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role, WebPolicy
-from schemas.custody_state import Unit
+from schemas.custody_state import FINALS_MAX, Unit
+from schemas.custody_verdicts import ARRAYS_AT_ONCE
 from schemas.facts import Fact
-from schemas.ids import ELEMENT, JOB, job_of
+from schemas.ids import ELEMENT, JOB, element_id, job_of
 from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from schemas.signals import balancers_of, may_tell
 from services.admission.allowed import quality_of, refuse_over_limit
@@ -39,11 +40,15 @@ from services.runtime.config.machines import lacks
 from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]
-JobFact: TypeAlias = f.JobCancelled | f.JobHeld | f.JobResumed
-_FACT: Final[dict[str, type[JobFact]]] = {
+_OF_JOB: Final[dict[str, type[f.JobCancelled | f.JobHeld | f.JobResumed]]] = {
     "cancel": f.JobCancelled,
     "hold": f.JobHeld,
     "release": f.JobResumed,
+}
+_OF_ARRAY: Final[dict[str, type[f.OfArray]]] = {
+    "cancel": f.ArrayCancelled,
+    "hold": f.ArrayHeld,
+    "release": f.ArrayResumed,
 }
 
 
@@ -224,30 +229,72 @@ def _known_dependencies(core: AdmissionCore, dept: str, spec: str) -> tuple[f.De
 
 def change_jobs(
     core: AdmissionCore, caller: Caller, verb: Verb, names: Sequence[str]
-) -> list[tuple[JobResult, list[JobFact]]]:
-    """For each named job what to answer if all goes well, and the facts that it takes."""
+) -> list[tuple[JobResult, list[str]]]:
+    """For each named job what to answer if all goes well, and the units that have to change for that."""
     adopted(core)
     return [_change_job(core, caller, verb, name) for name in names]
 
 
-def still_wanted(core: AdmissionCore, verb: Verb, facts: Sequence[JobFact], drafted: Sequence[Fact]) -> list[Fact]:
+def change_facts(
+    core: AdmissionCore, caller: Caller, verb: Verb, plan: Sequence[tuple[JobResult, list[str]]]
+) -> list[f.OfJobs]:
+    """The facts of what `change_jobs` has found: one for each array."""
+    jobs: dict[str, dict[int, None]] = {}  # with the indices of elements
+    for result, units in plan:
+        if units:
+            jobs.setdefault(job_of(result.job), {}).update(_indices(core, result.job, units))
+    return [fact for job, found in jobs.items() for fact in _facts_of(core, caller, verb, job, sorted(found))]
+
+
+def _indices(core: AdmissionCore, asked: str, units: Sequence[str]) -> dict[int, None]:
+    """Of an array that is named as a whole also those in between that need no change: so the fact is short."""
+    found = [int(name.partition("_")[2]) for name in units if name != job_of(name)]
+    job = core.job(asked)
+    if job is not None and found and asked == job_of(asked):
+        found = [index for index in job.array if found[0] <= index <= found[-1]]
+    return dict.fromkeys(found)
+
+
+def _facts_of(core: AdmissionCore, caller: Caller, verb: Verb, job: str, indices: list[int]) -> list[f.OfJobs]:
+    known = core.job(job)
+    if known is None or len(indices) < 2 or core.custody.state.rules < ARRAYS_AT_ONCE:
+        names = [element_id(job, index) for index in indices] or [job]
+        return [_OF_JOB[verb](job=name, user=caller.user) for name in names]
+    pieces = (indices[start : start + FINALS_MAX] for start in range(0, len(indices), FINALS_MAX))
+    return [
+        _OF_ARRAY[verb](job=job, dept=known.dept, elements=specs.spelled(piece), user=caller.user) for piece in pieces
+    ]
+
+
+def still_wanted(core: AdmissionCore, verb: Verb, facts: Sequence[f.OfJobs], drafted: Sequence[Fact]) -> list[Fact]:
     """Those of `facts` that would change something after what is drafted before them: a fact that can only be void is not
     written, or a hundred impatient callers would look like a writer that is stuck (PROTOCOL S4)."""
-    before = {fact.job for fact in drafted if isinstance(fact, f.JobCancelled | _FACT[verb])}
-    before |= {fact.unit for fact in drafted if isinstance(fact, f.AttemptReported)}
-    found: list[Fact] = []
-    for fact in facts:
-        unit = core.unit(fact.job)
-        if unit is not None and unit.state != "final" and fact.job not in before and not _holds_already(unit, verb):
-            found.append(fact)
-    return found
+    kinds = (*get_args(f.Cancelled), _OF_JOB[verb], _OF_ARRAY[verb])
+    before = {fact.unit for fact in drafted if isinstance(fact, f.AttemptReported)}
+    for fact in drafted:
+        if isinstance(fact, kinds):
+            before.update(named(fact))
+    return [fact for fact in facts if any(name not in before and _is_wanted(core, verb, name) for name in named(fact))]
 
 
-def job_result(core: AdmissionCore, verb: Verb, result: JobResult, facts: Sequence[JobFact]) -> JobResult:
-    """The answer for one job after its facts came back: failed if all of them came too late."""
-    units = [core.unit(fact.job) for fact in facts]
-    if not facts or any(unit is not None and _holds_now(unit, verb) for unit in units):
+def named(fact: f.OfJobs) -> Iterator[str]:
+    """The units that the fact names."""
+    if isinstance(fact, f.OfArray):
+        return (element_id(fact.job, index) for index in specs.array(fact.elements, FINALS_MAX)[0])
+    return iter((fact.job,))
+
+
+def _is_wanted(core: AdmissionCore, verb: Verb, name: str) -> bool:
+    unit = core.unit(name)
+    return unit is not None and unit.state != "final" and not _holds_already(unit, verb)
+
+
+def job_result(core: AdmissionCore, verb: Verb, result: JobResult, names: Sequence[str]) -> JobResult:
+    """The answer for one job after its facts came back: failed if they came too late for all its units."""
+    units = map(core.unit, names)
+    if not names or any(unit is not None and _holds_now(unit, verb) for unit in units):
         return result
+    units = map(core.unit, names)
     endings = {unit.final: None for unit in units if unit is not None and unit.final}
     ending = " or ".join(str(ending) for ending in endings) or "over"
     return failed_job(result.job, Refused("conflict", f"job {result.job} was {ending} before that", "jobs"))
@@ -259,14 +306,14 @@ def _holds_now(unit: Unit, verb: Verb) -> bool:
     return unit.state != "final" and _holds_already(unit, verb)
 
 
-def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> tuple[JobResult, list[JobFact]]:
+def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> tuple[JobResult, list[str]]:
     try:
         units = _units_of(core, caller, name)
         _refuse_final(name, verb, units)
     except Refused as refused:
         return failed_job(name, refused), []
-    wanted = [unit for unit in units if unit.state != "final" and not _holds_already(unit, verb)]
-    return JobResult(job=name, ok=True), [_FACT[verb](job=unit.id, user=caller.user) for unit in wanted]
+    wanted = [unit.id for unit in units if unit.state != "final" and not _holds_already(unit, verb)]
+    return JobResult(job=name, ok=True), wanted
 
 
 def failed_job(name: str, refused: Refused) -> JobResult:
@@ -342,7 +389,7 @@ def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNam
         raise Refused("denied", f"{caller.user} is no operator: only operators {verb} hosts")
     host = core.custody.state.hosts.get(request.host)
     if host is None:
-        raise Refused("unknown", f"host: there is no host {request.host}", "host")
+        raise Refused("unknown", f"there is no host {request.host}", "host")
     if verb == "uncordon":
         if host.cordoned is None:
             return []

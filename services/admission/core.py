@@ -22,7 +22,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -43,9 +43,7 @@ from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, configured, follow, lasting
 from services.runtime.core import NEVER, Handlers
 
-REQUESTS_MAX: Final = (
-    50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s, at 10 the last hour
-)
+REQUESTS_MAX: Final = 50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s
 FINISHED_MAX: Final = 20_000  # twice what custody remembers of final units (FINALS_MAX)
 LOGS_KEPT: Final = 200  # ended instances of a department whose output is kept: 1.6 GiB at most
 LOGS_DUE_MAX: Final = 50  # whose output is just being removed; a door that starts looks at these again
@@ -129,8 +127,8 @@ class AdmissionCore:
         self._state = _State()
         self._on: Handlers = {
             f.JobSubmitted: self._add,
-            **dict.fromkeys((f.JobHeld, f.JobResumed), self._held_or_let_go),
-            f.JobCancelled: self._cancelled,
+            **dict.fromkeys(get_args(f.Held | f.Resumed), self._held_or_let_go),
+            **dict.fromkeys(get_args(f.Cancelled), self._cancelled),
             f.LeaseExtended: self._extended,
             f.UnitPlaced: self._placed,
             f.AttemptBegan: self._has_begun,
@@ -175,8 +173,9 @@ class AdmissionCore:
             self._state.holds[fact.unit] = fact.why
         self._count_final(fact.unit)
 
-    def _held_or_let_go(self, fact: f.JobHeld | f.JobResumed, _meta: Meta) -> None:
-        self._state.holds.pop(fact.job, None)
+    def _held_or_let_go(self, _fact: f.Held | f.Resumed, _meta: Meta) -> None:
+        for unit in self.custody.changed:
+            self._state.holds.pop(unit, None)
 
     def _placed(self, fact: f.UnitPlaced, _meta: Meta) -> None:
         self._state.holds.pop(fact.unit, None)
@@ -187,9 +186,9 @@ class AdmissionCore:
         self._resuming.pop(fact.unit, None)
         self._state.reported.pop(fact.unit, None)  # what was said of its start (`schemas.readiness`, rule 2)
 
-    def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
+    def _cancelled(self, fact: f.Cancelled, _meta: Meta) -> None:
         self._state.reserved.pop(fact.job, None)
-        self._count_final(fact.job)
+        self._count_final(*self.custody.changed)
 
     def _instance_reported(self, fact: f.InstanceReported, meta: Meta) -> None:
         said = Reported(attempt=fact.attempt, at=meta.at, state=fact.state, why=fact.why)
@@ -281,19 +280,20 @@ class AdmissionCore:
                 attempt=fact.attempt, at=meta.at, payload=fact.payload, percent=fact.percent, request=fact.request
             )
 
-    def _count_final(self, name: str) -> None:
-        """The valid fact just folded was about a unit that was not final: it is now, or it is not yet."""
-        unit = self.custody.state.units.get(name)
-        job = self._state.jobs.get(job_of(name))
-        if job is None or (unit is not None and unit.state != "final"):
+    def _count_final(self, *names: str) -> None:
+        """The valid fact just folded was about units of one job that were not final: they are now, or are not yet."""
+        units, job = self.custody.state.units, self._state.jobs.get(job_of(names[0])) if names else None
+        final = [name for name in names if (unit := units.get(name)) is None or unit.state == "final"]
+        if job is None or not final:
             return
-        self._state.checkpoints.pop(name, None)
-        self._state.holds.pop(name, None)
-        job.left -= 1
-        self._count_submitted(job, -1)
-        self._state.unfinished[job.dept] -= 1
+        for name in final:
+            self._state.checkpoints.pop(name, None)
+            self._state.holds.pop(name, None)
+        job.left -= len(final)
+        self._count_submitted(job, -len(final))
+        self._state.unfinished[job.dept] -= len(final)
         if job.left == 0:
-            self._finish(job_of(name), job)
+            self._finish(job_of(names[0]), job)
 
     def _finish(self, name: str, job: Job) -> None:
         job.array = ()

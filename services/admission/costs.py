@@ -11,7 +11,8 @@ from typing import Final
 USUAL: Final = 1.0
 READ: Final = 1.0
 TASK: Final = 0.1  # that is cancelled, held or released: charged when it is known how many there are
-NAMED: Final = 0.02  # job in such a request, whatever becomes of it
+NAMED: Final = 0.02  # job in such a request, whatever becomes of it; element or dependency of one that is submitted
+GUEST: Final = 1.0  # a call, with what aiohttp takes
 HTTP: Final = 0.5  # what aiohttp takes beside
 _OF: Final = {
     "job.whatif": 50.0,

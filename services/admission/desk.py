@@ -8,8 +8,8 @@ Rules
   1. What would be refused is refused before anything is stored.
   2. A request id that was answered is answered the same; one that is under way is waited for; one that asks something else is
      a conflict.
-  3. A large change (cancel an array) is proposed in pieces, so that it cannot fill an envelope alone.
-  4. Each task that is held or released is a fact in the journal for ever, and can be held and released again: of each caller so
+  3. A large change (of many jobs) is proposed in pieces, so that it cannot fill an envelope alone.
+  4. Each task that is held or released costs every service some time, and can be held and released again: of each caller so
      many a second are granted.  To cancel frees, and has no such limit.
 """
 
@@ -37,9 +37,10 @@ from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.admission.secrets import Secrets
 from services.runtime.bucket import Buckets
 from services.runtime.edge import Compose, Outcome, Refused
+from services.runtime.journal.room import Room
 
 NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)
-CHANGES_PER_S: Final = 100.0  # tasks held or released of a caller: 15 MB of the journal in an hour
+CHANGES_PER_S: Final = 100.0  # tasks held or released of a caller
 CHANGES_BURST: Final = 40_000.0  # the largest array, held and released twice
 PIECE_MAX: Final = 500  # facts of one proposal: a quarter of an envelope
 
@@ -48,6 +49,9 @@ class Shell(Protocol):
     """What the desk needs of the service."""
 
     def now(self) -> float: ...
+
+    @property
+    def room(self) -> Room: ...
 
     async def propose(self, compose: Compose, cause: str = "") -> Outcome: ...
 
@@ -130,7 +134,10 @@ class Desk:
             return [compose_job(now, drafted)]
 
         async def do() -> Answered:
-            facts(self._shell.now(), ())  # what would be refused is refused before anything is stored
+            for fact in facts(self._shell.now(), ()):  # what would be refused is refused before anything is stored
+                _charge(fact)
+            if self._shell.room.scarce:
+                raise self._shell.room.refuse()
             async with self._payloads.stored(packed):
                 outcome = await self._propose(facts, cause=request)
             if not outcome.facts:
@@ -233,23 +240,24 @@ class Desk:
 
     async def _change_jobs(self, caller: Caller, verb: compose.Verb, request: r.JobsNamed) -> r.JobResults:
         plan = compose.change_jobs(self._core, caller, verb, list(dict.fromkeys(request.jobs)))
-        wanted = [fact for _, facts in plan for fact in facts]
+        wanted = sum(len(units) for _, units in plan)
         asked = current()
         if asked is not None:
-            asked.cost += TASK * len(wanted) + NAMED * len(plan)
-        if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, len(wanted)):
+            asked.cost += TASK * wanted + NAMED * len(plan)
+        if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, wanted):
             may = f"{CHANGES_BURST:g} may be after a pause, and {CHANGES_PER_S:g} a second"
-            wait_s = min(len(wanted), CHANGES_BURST) / CHANGES_PER_S
-            told = f"{len(wanted)} more tasks to {verb}, and {may}: ask again in {wait_s:g} s, and for fewer at a time"
+            wait_s = min(wanted, CHANGES_BURST) / CHANGES_PER_S
+            told = f"{wanted} more tasks to {verb}, and {may}: ask again in {wait_s:g} s, and for fewer at a time"
             raise Refused("limit", f"jobs: {told}", "jobs")
-        for start in range(0, len(wanted), PIECE_MAX):
-            piece = wanted[start : start + PIECE_MAX]
+        facts = compose.change_facts(self._core, caller, verb, plan) if wanted else []
+        for start in range(0, len(facts), PIECE_MAX):
+            piece = facts[start : start + PIECE_MAX]
             await self._propose(
                 lambda _now, drafted, piece=piece: compose.still_wanted(self._core, verb, piece, drafted),  # type: ignore[misc]
                 cause=f"job.{verb}",
             )
         return r.JobResults(
-            results=tuple(compose.job_result(self._core, verb, result, facts) for result, facts in plan)
+            results=tuple(compose.job_result(self._core, verb, result, units) for result, units in plan)
         )
 
     async def _scale(self, caller: Caller, dept: str, request: r.ScaleSet) -> r.Done:
@@ -326,6 +334,13 @@ class Desk:
             if outcome.facts:
                 _valid(outcome)
         return r.Done()
+
+
+def _charge(fact: Fact) -> None:
+    """What a submission costs beside: each element and dependency is looked at, and is in the journal."""
+    asked = current()
+    if asked is not None and isinstance(fact, f.JobSubmitted):
+        asked.cost += NAMED * (len(fact.array) + len(fact.after))
 
 
 def _valid(outcome: Outcome) -> Fact:

@@ -39,6 +39,7 @@ from services.admission.gate import Gate
 from services.admission.openapi import document
 from services.admission.output import STREAMS, Files, Outputs, StreamId
 from services.admission.read import RANKS_MAX, Readable, locate
+from services.admission.removed import Removed
 from services.admission.routes import ROUTES, Route
 from services.admission.shares import Shares
 from services.admission.web import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
@@ -48,6 +49,7 @@ from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
 from services.runtime.http.room import Held, Room
+from services.runtime.http.server import is_known
 from services.runtime.turns import NOBODY, Turn, Turns
 
 FOLLOW_MAX_S: Final = 25.0
@@ -86,8 +88,9 @@ class HttpDoor:
         peers: Peers,
         room: Room,
         shares: Shares,
+        removed: Removed,
     ) -> None:
-        self._room, self._shares = room, shares
+        self._room, self._shares, self._removed = room, shares, removed
         self._core, self._desk, self._gate, self._turns = core, desk, gate, turns
         self._outputs, self._files = outputs, files
         self._identities, self._nc = identities, nc
@@ -128,6 +131,7 @@ class HttpDoor:
             error = unauthorised(self._identities.ended(bearer(request)))
             self._gate.refused(told, error.refused)
             raise error
+        is_known(request)
         return Caller(identity.user, identity.department, identity.role)
 
     def _handler(self, route: Route) -> Handler:
@@ -281,6 +285,9 @@ class HttpDoor:
         stream = StreamId(found.unit, found.stored, rank, name)
         if not found.attempt:
             return web.Response(headers=_place(found, offset, over), content_type=_BYTES)
+        if over and not await self._outputs.end(stream) and (told := await self._told_removed(found)):
+            headers = {**_place(found, offset, over), "Phoenix-Removed": told}
+            return web.Response(headers=headers, content_type=_BYTES)
         if is_instance(found.unit):
             offset = max(offset, await self._outputs.first(stream))  # what came before is not kept
         if not follow_s:
@@ -317,15 +324,25 @@ class HttpDoor:
         found = await self._readable(request, caller)
         listed = await self._files.list(found.unit, found.stored)
         files = [{"name": name, "size": size} for name, size in listed.items()]
-        return reply({"ok": True, "attempt": found.attempt, "files": files})
+        removed = {} if files or not (told := await self._told_removed(found)) else {"removed": told}
+        return reply({"ok": True, "attempt": found.attempt, "files": files, **removed})
 
     async def file(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         found = await self._readable(request, caller)
         name = request.match_info["name"]
         data = await self._files.get(found.unit, found.stored, name)
         if data is None:
-            raise Refused("unknown", f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}", "name")
+            told = await self._told_removed(found)
+            kept = f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}"
+            raise Refused("unknown", f"{kept}; what it kept was {told}" if told else kept, "name")
         return web.Response(body=data, content_type="application/octet-stream")
+
+    async def _told_removed(self, found: Readable) -> str:
+        """Of a job that has ended: why nothing is there, if that is why."""
+        if found.ended_at is None:
+            return ""
+        limits = compose.adopted(self._core).limits
+        return await self._removed.told(found.dept, found.ended_at, limits, time.time())
 
     async def store(self, _request: web.Request, caller: Caller, _kind: str) -> web.Response:
         """What departments have in the object store: the caller's own, an operator's all."""

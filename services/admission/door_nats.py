@@ -73,15 +73,15 @@ class NatsDoor:
                 task.cancel()
         await self.lines.end()
 
-    async def _receive(self, msg: Msg) -> None:
-        """Rule 4.  What a flood costs is what is done here."""
+    async def _receive(self, msg: Msg) -> bool:
+        """Rule 4; whether it was refused.  What a flood costs is what is done here."""
         asked = parse_request(msg.subject)
         if asked is None or (kind := f"{asked.noun}.{asked.verb}") in FOREIGN:
-            return
+            return False
         home = self._own_department(asked.user, asked.department)
         if msg.reply and not is_reply_allowed(msg.reply, home):
             await self._refuse_reply(msg, asked.user, home)
-            return
+            return True
 
         def start(turn: Turn | None) -> None:
             if turn is not None:
@@ -90,8 +90,9 @@ class NatsDoor:
                 task.add_done_callback(self._served)
 
         refused = self._turns.put(home, asked.user, cost_of(kind), len(msg.data), start)
-        if refused and self._turns.answers(asked.user):
+        if refused and self._turns.answers(home, asked.user):
             await self._refuse(msg, self._asked(asked.user, home, kind, whence(msg)), Refused("limit", refused))
+        return bool(refused)
 
     async def _refuse(self, msg: Msg, asked: Asked, refused: Refused) -> None:
         self._gate.refused(asked, refused)

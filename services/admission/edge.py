@@ -25,10 +25,12 @@ from services.admission.door_http import HttpDoor, body_room
 from services.admission.door_nats import SUBJECTS, NatsDoor
 from services.admission.foretell import Foretelling, Schedulers
 from services.admission.gate import Gate
+from services.admission.guest_turns import GuestTurns
 from services.admission.guests import Guests
 from services.admission.logs import Logs
 from services.admission.output import Files, Outputs
 from services.admission.payloads import Payloads
+from services.admission.removed import Removed
 from services.admission.retention import Retention
 from services.admission.secrets import Secrets
 from services.admission.shares import Shares
@@ -69,6 +71,7 @@ class Doors(Edge):
     async def start(self, service: Service) -> None:
         self._service = service
         core = cast("AdmissionCore", service.core)
+        self._custody = core.custody
         objects = self.shares = Shares(service.js, OBJECTS, core, service.registry)
         payloads, self._outputs, files = Payloads(objects), Outputs(objects), Files(objects)
         self._logs = Logs(core, self._outputs)
@@ -81,14 +84,26 @@ class Doors(Edge):
         self.room = room = body_room(core)
         self._usages = Usages(service.nc.publish, time.monotonic, service.registry)
         checkpoints = Checkpoints(objects)
-        self.retention = Retention(core, objects, payloads, self._outputs, files, checkpoints, service.log)
+        removed = Removed(objects)
+        self.retention = Retention(core, objects, payloads, self._outputs, files, checkpoints, removed, service.log)
+        peers = Peers(service.config.http.proxies)
+        self.guest_turns = GuestTurns(core, tokens, peers)
         self._guests = Guests(
-            service, core, payloads, self._outputs, files, checkpoints, tokens, self._usages, secrets, room
+            service,
+            core,
+            payloads,
+            self._outputs,
+            files,
+            checkpoints,
+            tokens,
+            self.guest_turns,
+            self._usages,
+            secrets,
+            room,
         )
         self.turns = Turns()
         self._nats = NatsDoor(service, core, desk, gate, self.turns)
         identities = Identities.load(service.config)
-        peers = Peers(service.config.http.proxies)
         self._guard = Guard(service.log, service.config.http, service.http, peers)
         self._http = HttpDoor(
             core,
@@ -103,6 +118,7 @@ class Doors(Edge):
             peers,
             room,
             objects,
+            removed,
         )
 
     async def lead(self) -> None:
@@ -159,7 +175,8 @@ class Doors(Edge):
         self.retention.applied(fact)
         if isinstance(fact, _OF_UNIT):
             self._outputs.news.tell(fact.unit)
-        elif isinstance(fact, f.JobCancelled):
-            self._outputs.news.tell(fact.job)
+        elif isinstance(fact, f.Cancelled):
+            for unit in self._custody.changed:
+                self._outputs.news.tell(unit)
         elif isinstance(fact, f.ConfigAdopted) and self._nats is not None:
             self._nats.lines.changed()

@@ -34,7 +34,6 @@ from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
 from services.admission.web import HttpError, decoded, gone, reply
 from services.runtime.edge import Refused
-from services.runtime.http.body import read_body
 
 if TYPE_CHECKING:
     from services.admission.guests import Guest
@@ -72,14 +71,16 @@ class CheckpointCalls:
         known = self._core.checkpoint(unit)
         return "" if known is None else known.payload
 
+    def file_max_bytes(self) -> int:
+        return compose.adopted(self._core).limits.checkpoint_max_bytes
+
     async def send(self, request: web.Request, guest: Guest) -> web.Response:
         _speaker(guest)
         name, limits = request.match_info["name"], compose.adopted(self._core).limits
-        data = await read_body(request, limits.checkpoint_max_bytes)
         async with self._uploads:
             self._stored[guest.unit] = None
-            digest = await self._checkpoints.send(guest.unit, name, data, self.current(guest.unit), limits)
-        return reply({"name": name, "size": len(data), "sha256": digest})
+            digest = await self._checkpoints.send(guest.unit, name, guest.body, self.current(guest.unit), limits)
+        return reply({"name": name, "size": len(guest.body), "sha256": digest})
 
     async def fetch(self, request: web.Request, guest: Guest) -> web.Response:
         name = request.match_info["name"]
@@ -93,7 +94,7 @@ class CheckpointCalls:
     async def say(self, request: web.Request, guest: Guest) -> web.Response:
         """Rules 1 to 3."""
         _speaker(guest)
-        told = decoded(request, await read_body(request, SAID_MAX_BYTES), CheckpointBody)
+        told = decoded(request, guest.body, CheckpointBody)
         limits = compose.adopted(self._core).limits
         packed = await self._checkpoints.pack(guest.unit, told.files, limits)
         fact = f.CheckpointReported(
@@ -145,9 +146,10 @@ class CheckpointCalls:
         if isinstance(fact, f.DepartmentClosed):
             for name in list(self._stored):
                 self._ended_now(name)
-        name = fact.job if isinstance(fact, f.JobCancelled) else getattr(fact, "unit", "")
-        if name in self._stored:
-            self._ended_now(name)
+        cancelled = self._core.custody.changed if isinstance(fact, f.Cancelled) else ()
+        for name in cancelled or (getattr(fact, "unit", ""),):
+            if name in self._stored:
+                self._ended_now(name)
 
     def _ended_now(self, name: str) -> None:
         unit = self._core.unit(name)

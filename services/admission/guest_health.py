@@ -33,7 +33,6 @@ from services.admission.secrets import Secrets
 from services.admission.usages import Usages
 from services.admission.web import HttpError, decoded, no_content
 from services.runtime.edge import Refused
-from services.runtime.http.body import read_body
 
 if TYPE_CHECKING:
     from services.admission.guests import Guest
@@ -59,7 +58,7 @@ class HealthCalls:
 
     async def usage(self, request: web.Request, guest: Guest) -> web.Response:
         _only_instances(guest)
-        told = decoded(request, await read_body(request, BODY_MAX_BYTES), GuestUsage)
+        told = decoded(request, guest.body, GuestUsage)
         now = self._shell.now()
         if guest.known.began_at is not None:  # rule 1
             self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, now)
@@ -83,7 +82,7 @@ class HealthCalls:
 
     async def ended(self, request: web.Request, guest: Guest) -> web.Response:
         _only_instances(guest)
-        told = decoded(request, await read_body(request, BODY_MAX_BYTES), EndedBody)
+        told = decoded(request, guest.body, EndedBody)
         word = f.InstanceReported(
             unit=guest.unit,
             attempt=guest.attempt,

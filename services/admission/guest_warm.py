@@ -23,9 +23,10 @@ from schemas.ids import vm_tag
 from services.admission import warm
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
+from services.admission.guest_turns import GuestTurns
 from services.admission.news import News
 from services.admission.tokens import GuestTokens
-from services.admission.web import bearer, gone, no_content, number, reply, unauthorised
+from services.admission.web import gone, no_content, number, reply
 
 WAIT_MAX_S: Final = 25.0
 LOOK_S: Final = 5.0  # a host that is taken is seen so late by a guest that waits there; its end comes sooner anyway
@@ -43,15 +44,15 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NextCalls:
-    def __init__(self, shell: Shell, core: AdmissionCore, tokens: GuestTokens) -> None:
-        self._shell, self._core, self._tokens = shell, core, tokens
+    def __init__(self, shell: Shell, core: AdmissionCore, tokens: GuestTokens, turns: GuestTurns) -> None:
+        self._shell, self._core, self._tokens, self._turns = shell, core, tokens, turns
         self._news = News()  # by the name under which they ask
 
     async def ask(self, request: web.Request) -> web.Response:
         info = request.match_info
         unit, attempt, rank = info["unit"], int(info["attempt"]), int(info["rank"])
-        if not self._tokens.is_valid(self._tag(unit, attempt, rank), bearer(request)):
-            raise unauthorised()
+        caller = await self._turns.caller(request, self._tag(unit, attempt, rank), job=False)
+        (await self._turns.wait(unit, caller)).leave()
         deadline = time.monotonic() + number(request, "wait_s", 0.0, WAIT_MAX_S)
         while True:
             found = warm.following(self._core, unit, attempt, rank, self._shell.now())

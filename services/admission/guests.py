@@ -33,11 +33,14 @@ from services.admission.boot import Boot, boot_of
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
-from services.admission.guest_checkpoint import CheckpointCalls
+from services.admission.guest_checkpoint import SAID_MAX_BYTES, CheckpointCalls
+from services.admission.guest_health import BODY_MAX_BYTES as HEALTH_MAX_BYTES
 from services.admission.guest_health import HealthCalls
+from services.admission.guest_turns import GuestTurns
 from services.admission.guest_warm import NextCalls
+from services.admission.job_usages import BODY_MAX_BYTES as USED_MAX_BYTES
 from services.admission.job_usages import JobUsages
-from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody
+from services.admission.launch import EventsBody, Full, LaunchBody, Launches, SignalBody, refuse_beyond
 from services.admission.output import FILE_MAX_BYTES, LOG_KEPT, PART_MAX_BYTES, STREAMS, Files, Outputs, StreamId
 from services.admission.payloads import Payloads
 from services.admission.plain import lines
@@ -45,10 +48,11 @@ from services.admission.secrets import Secrets
 from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
-from services.admission.web import HttpError, bearer, decoded, gone, no_content, number, reply, unauthorised
+from services.admission.web import HttpError, decoded, gone, no_content, number, reply
 from services.runtime.edge import Refused
 from services.runtime.http.body import read_body
 from services.runtime.http.room import Held, Room
+from services.runtime.turns import Turn
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
@@ -59,6 +63,7 @@ OFFSET_MAX: Final = 1 << 39
 AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
 
 Worth = Literal["live", "latest", "saves", "there"]
+Size = int | Callable[[], int]  # of a body, at most, bytes
 Number = Annotated[float, Meta(ge=0, le=1e12)]
 
 
@@ -92,6 +97,8 @@ class Guest(msgspec.Struct, frozen=True):
     rank: int
     known: Unit
     named: int  # the attempt in its own name; another one than `attempt` after a resume
+    body: bytes
+    turn: Turn
 
     @property
     def ranks(self) -> int:
@@ -131,48 +138,56 @@ class Guests:
         files: Files,
         checkpoints: Checkpoints,
         tokens: GuestTokens,
+        turns: GuestTurns,
         usages: Usages,
         secrets: Secrets,
         room: Room,
     ) -> None:
         self._shell, self._core, self._room = shell, core, room
-        self._payloads, self._outputs, self._files, self._tokens = payloads, outputs, files, tokens
+        self._payloads, self._outputs, self._files, self._turns = payloads, outputs, files, turns
         self._secrets = secrets
         self._launches = Launches()
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
         self._health = HealthCalls(shell, core, outputs, usages, secrets)
-        self._next = NextCalls(shell, core, tokens)
+        self._next = NextCalls(shell, core, tokens, turns)
         self.jobs = JobUsages(shell, core, usages)
 
     def routes(self) -> list[web.RouteDef]:
         def route(
-            method: str, path: str, handler: GuestHandler, worth: Worth = "live", job: bool = False
+            method: str, path: str, handler: GuestHandler, worth: Worth = "live", size: Size = 0, job: bool = False
         ) -> web.RouteDef:
-            return web.route(method, f"{BASE}/{path}", self._checked(handler, worth, job))
+            return web.route(method, f"{BASE}/{path}", self._checked(handler, worth, size, job))
 
         return [
             web.post(f"{BASE}/next", self._next.ask),
             route("GET", "boot", self._boot),
             route("GET", "plain/boot", self._plain_boot),
             route("GET", "plain/script", self._plain_script),
-            route("POST", "began", self._began),
-            route("PUT", "output/{stream}", self._output, "latest"),
-            route("PUT", "files/{name:.+}", self._file, "latest"),
+            route("POST", "began", self._began, size=SMALL_MAX_BYTES),
+            route("PUT", "output/{stream}", self._output, "latest", PART_MAX_BYTES),
+            route("PUT", "files/{name:.+}", self._file, "latest", FILE_MAX_BYTES),
             route("GET", "inputs/{name:.+}", self._input),
-            route("POST", "report", self._report, "latest"),
-            route("POST", "usage", self._health.usage),
-            route("POST", "used", self.jobs.used, "there"),
-            route("POST", "ended", self._health.ended),
-            route("PUT", "checkpoint/files/{name:.+}", self.checkpoints.send, "saves", job=True),
+            route("POST", "report", self._report, "latest", SMALL_MAX_BYTES),
+            route("POST", "usage", self._health.usage, size=HEALTH_MAX_BYTES),
+            route("POST", "used", self.jobs.used, "there", USED_MAX_BYTES),
+            route("POST", "ended", self._health.ended, size=HEALTH_MAX_BYTES),
+            route(
+                "PUT",
+                "checkpoint/files/{name:.+}",
+                self.checkpoints.send,
+                "saves",
+                self.checkpoints.file_max_bytes,
+                job=True,
+            ),
             route("GET", "checkpoint/files/{name:.+}", self.checkpoints.fetch, job=True),
-            route("POST", "checkpoint", self.checkpoints.say, "saves", job=True),
-            route("POST", "launch", self._start_launch, job=True),
+            route("POST", "checkpoint", self.checkpoints.say, "saves", SAID_MAX_BYTES, job=True),
+            route("POST", "launch", self._start_launch, size=SMALL_MAX_BYTES, job=True),
             route("GET", "commands", self._commands),
-            route("POST", "launch/{id}/events", self._add_events),
+            route("POST", "launch/{id}/events", self._add_events, size=SMALL_MAX_BYTES),
             route("GET", "launch/{id}/events", self._read_events, job=True),
-            route("POST", "launch/{id}/signal", self._signal_launch, job=True),
+            route("POST", "launch/{id}/signal", self._signal_launch, size=SMALL_MAX_BYTES, job=True),
         ]
 
     def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
@@ -196,28 +211,44 @@ class Guests:
     # ---------------------------------------------------------------------------------------------------------- identity
 
     def _checked(
-        self, handler: GuestHandler, worth: Worth, job: bool
+        self, handler: GuestHandler, worth: Worth, size: Size, job: bool
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def checked(request: web.Request) -> web.Response:
             info = request.match_info
             unit, attempt, rank = info["unit"], int(info["attempt"]), int(info["rank"])
-            tag = vm_tag(self._core.custody.state.cloud, unit, attempt, rank)
-            if not self._tokens.is_valid(tag, bearer(request), job):
-                raise unauthorised()
+            caller = await self._turns.caller(
+                request, vm_tag(self._core.custody.state.cloud, unit, attempt, rank), job=job
+            )
             current = speaks_for(self._core, unit, attempt, rank)
-            found = standing(self._core, unit, current, attempt)
-            saves = worth == "saves" and counts(self._core.unit(unit), current)
-            there = worth == "there" and self._core.custody.bound(unit, attempt, rank) is not None
-            if not there and (found == "early" or (found == "away" and not (saves or worth == "latest"))):
-                raise _come_back(found)
-            if not there and ((found == "gone" and not saves) or (found == "over" and worth in ("live", "there"))):
-                return gone()
             known = self._core.unit(unit)
-            assert known is not None
+            if known is None or not self._counts(unit, attempt, rank, current, worth):
+                (await self._turns.wait(unit, caller)).leave()
+                found = standing(self._core, unit, current, attempt)
+                if found in ("early", "away"):
+                    raise _come_back(found)
+                return gone()
             with Held(self._room, known.dept, job_of(unit)):
-                return await handler(request, Guest(unit, current, rank, known, attempt))
+                data = await read_body(request, size() if callable(size) else size)
+                turn = await self._turns.wait(unit, caller, len(data))
+                try:
+                    return await handler(request, Guest(unit, current, rank, known, attempt, data, turn))
+                finally:
+                    turn.leave()
 
         return checked
+
+    def _counts(self, unit: str, attempt: int, rank: int, current: int, worth: Worth) -> bool:
+        """Whether a call of that worth is heard."""
+        if worth == "there" and self._core.custody.bound(unit, attempt, rank) is not None:
+            return True
+        found = standing(self._core, unit, current, attempt)
+        if worth == "saves" and found in ("away", "gone"):
+            return counts(self._core.unit(unit), current)
+        return (
+            found == "live"
+            or (found == "away" and worth == "latest")
+            or (found == "over" and worth in ("latest", "saves"))
+        )
 
     def _gone(self, guest: Guest) -> web.Response:
         """What a call that is of no worth is answered.  Raises `Refused` if the guest is to ask again."""
@@ -255,7 +286,7 @@ class Guests:
         return boot_of(config, guest.known, guest.rank, job, payload, saved, release, secrets)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
-        address = decoded(request, await read_body(request, SMALL_MAX_BYTES), BeganBody).address
+        address = decoded(request, guest.body, BeganBody).address
         known = guest.known
         if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
             return no_content()
@@ -264,6 +295,7 @@ class Guests:
         gathering = self._gathering.setdefault(guest.key, _Gathering())
         gathering.addresses[guest.rank] = address
         if len(gathering.addresses) < guest.ranks:
+            guest.turn.leave()
             await self._wait_for_ranks(gathering)
         else:
             self._gathering.pop(guest.key, None)
@@ -307,7 +339,7 @@ class Guests:
     async def _report(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit) or guest.rank != 0:
             raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
-        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), ReportBody)
+        told = decoded(request, guest.body, ReportBody)
         cpu_seconds, max_rss_mb = self.jobs.reports(guest, told.cpu_seconds, told.max_rss_mb)
         fact = f.AttemptReported(
             unit=guest.unit,
@@ -353,19 +385,17 @@ class Guests:
         if name not in STREAMS:
             raise HttpError(404, Refused("unknown", "the streams are stdout and stderr", "stream"))
         offset = int(number(request, "offset", 0, OFFSET_MAX))
-        data = await read_body(request, PART_MAX_BYTES)
         limit, kept = compose.adopted(self._core).limits.output_max_bytes, None
         if is_instance(guest.unit):
             limit, kept = OFFSET_MAX, LOG_KEPT
-        await self._outputs.append(StreamId(guest.unit, guest.named, guest.rank, name), offset, data, limit, kept)
+        await self._outputs.append(StreamId(guest.unit, guest.named, guest.rank, name), offset, guest.body, limit, kept)
         return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
             raise HttpError(400, Refused("invalid", "an instance keeps no files, a job does", "unit"))
-        data = await read_body(request, FILE_MAX_BYTES)
         async with self._uploads:
-            await self._files.put(guest.unit, guest.named, request.match_info["name"], data)
+            await self._files.put(guest.unit, guest.named, request.match_info["name"], guest.body)
         return no_content()
 
     async def _input(self, request: web.Request, guest: Guest) -> web.Response:
@@ -382,22 +412,33 @@ class Guests:
 
     async def _start_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        wanted = decoded(request, await read_body(request, SMALL_MAX_BYTES), LaunchBody)
+        wanted = decoded(request, guest.body, LaunchBody)
+        if not wanted.overcommit and (cores := self._cores(guest.known)):
+            refuse_beyond(wanted.tasks, cores)
         self._launches.launch(guest.life, guest.ranks, wanted)
         return web.Response(status=202)
+
+    def _cores(self, unit: Unit) -> int:
+        """Of all its hosts, what it may use.  0: nobody knows, one of them is not described."""
+        if not unit.exclusive:
+            return unit.cores * len(unit.hosts)
+        hosts = self._core.custody.state.hosts
+        known = [hosts[name].cores for name in unit.hosts if name in hosts]
+        return sum(known) if all(known) else 0
 
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
         if guest.rank >= guest.ranks:
             return gone()
         after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
+        guest.turn.leave()
         found = await self._launches.commands(guest.life, guest.ranks, guest.rank, after, wait_s)
         if standing(self._core, guest.unit, guest.attempt, guest.named) != "live":
             return self._gone(guest)
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
-        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), EventsBody)
+        told = decoded(request, guest.body, EventsBody)
         try:
             self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
         except Full:
@@ -408,12 +449,13 @@ class Guests:
         _only_rank_0(guest)
         after = int(number(request, "after", 0, AFTER_MAX))
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
+        guest.turn.leave()
         found = await self._launches.events(guest.life, request.match_info["id"], after, wait_s)
         return reply({"events": found})
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        told = decoded(request, await read_body(request, SMALL_MAX_BYTES), SignalBody)
+        told = decoded(request, guest.body, SignalBody)
         self._launches.signal(guest.life, request.match_info["id"], told.signal)
         return no_content()
 

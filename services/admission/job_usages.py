@@ -35,7 +35,6 @@ from services.admission.desk import Shell
 from services.admission.usages import Usages
 from services.admission.web import HttpError, decoded, no_content
 from services.runtime.edge import Refused
-from services.runtime.http.body import read_body
 
 if TYPE_CHECKING:
     from services.admission.guests import Guest
@@ -68,7 +67,7 @@ class JobUsages:
     async def used(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit):
             raise HttpError(400, Refused("invalid", "the guest of a job says that; an instance's says usage", "unit"))
-        told = decoded(request, await read_body(request, BODY_MAX_BYTES), JobUsage)
+        told = decoded(request, guest.body, JobUsage)
         self.hear(guest, told.cpu_seconds, told.max_rss_mb)
         return no_content()
 

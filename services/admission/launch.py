@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Meta
 
 from schemas.misfits import WORDS
+from schemas.plural import count
 from schemas.requests import ARGUMENTS_MAX, VARIABLES_MAX, Argument, FilePath, problem_of_exec
 from services.runtime.edge import Refused
 
@@ -57,6 +58,7 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
     environment: Annotated[dict[str, Argument], Meta(max_length=VARIABLES_MAX)] = {}
     tasks: Annotated[int, Meta(ge=1, le=TASKS_MAX)] = 1
     directory: FilePath | None = None
+    overcommit: bool = False  # more tasks than the job has cores
 
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -96,6 +98,13 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stream: str | None = None
     data: str | None = None
     exit: int | None = None
+
+
+def refuse_beyond(tasks: int, cores: int) -> None:
+    """As srun: tasks that share a core are wanted by few, and are a slip of most.  Raises `Refused`."""
+    if tasks > cores:
+        beyond = f"{count(tasks, 'task')} on the {count(cores, 'core')} of this job"
+        raise Refused("invalid", f"{beyond}: submit it with more (-n, -c), or launch with --overcommit", "tasks")
 
 
 class _Launch:
@@ -278,10 +287,10 @@ def _size(data: str | None) -> int:
 
 def _bounded(events: list[Event]) -> list[Event]:
     size = 0
-    for count, event in enumerate(events):
+    for number, event in enumerate(events):
         size += _size(event.data)
-        if size > EVENTS_MAX_BYTES and count:
-            return events[:count]
+        if size > EVENTS_MAX_BYTES and number:
+            return events[:number]
     return list(events)
 
 

@@ -31,6 +31,7 @@ from schemas.config import BatchPolicy, Department
 from schemas.facts import Fact
 from schemas.ids import JOB
 from schemas.leases import ORDER, certain, keeps_times, order_of
+from schemas.plural import count
 from schemas.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
 from services.admission import at_once, compose
 from services.admission.compose import Caller
@@ -189,11 +190,13 @@ def warning(core: AdmissionCore, name: str, now: float) -> str:
     guarantee, _ = certain(department)
     told = []
     if hosts > guarantee and len(compose.adopted(core).departments) > 1:
-        needed = f"with it the leases of {job.dept} may need {hosts} hosts at a time, and {guarantee} are guaranteed"
-        told.append(f"{needed}: web demand and jobs that others run there may keep it waiting")
+        most = f"with it the leases of {job.dept} may need {count(hosts, 'host')} at a time"
+        told.append(
+            f"{most}, and {guarantee} are guaranteed: web demand and jobs that others run there may keep it waiting"
+        )
     busy = _busy_hosts(core, job.dept, start)
     if busy and busy + _hosts_at(slots, start) > _ground(core, department, start).size:
-        where = "1 host" if busy == 1 else f"{busy} hosts"
+        where = count(busy, "host")
         told.append(f"jobs that are not best-effort may still run on {where} when it starts: it waits for their end")
     return "; ".join(told)
 
@@ -241,9 +244,7 @@ def _refusal(
 def _too_few_now(wanted: Slot, found: at_once.Standing) -> Refused:
     """Rule 2: of an immediate lease that fits into the timetable and has no hosts now."""
     part = wanted.part
-    needs = (
-        f"{part.nodes} host{'s' if part.nodes > 1 else ''} with room for {part.cores} cores and {part.memory_mb} MiB"
-    )
+    needs = f"{count(part.nodes, 'host')} with room for {count(part.cores, 'core')} and {part.memory_mb} MiB"
     told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
     smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
@@ -266,7 +267,8 @@ def _too_large(department: Department, table: Timetable, wanted: Slot) -> Refuse
     part, able = wanted.part, table.ground.able(wanted.part)
     maximum = certain(department)[1]
     limit = "" if maximum is None else f"; {department.name} may hold {maximum} of all hosts"
-    told = f"nodes: {part.nodes} hosts with {part.cores} cores and {part.memory_mb} MiB each; {able} can be counted on"
+    size = f"{count(part.nodes, 'host')} with {count(part.cores, 'core')} and {part.memory_mb} MiB each"
+    told = f"nodes: {size}; {able} can be counted on"
     return Refused("invalid", f"{told}{limit} (hosts that are lost or cordoned do not count)", "nodes")
 
 

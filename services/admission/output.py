@@ -98,8 +98,10 @@ class Outputs:
     ) -> None:
         """Store `data` at `offset`; of the whole stream `kept` stays (None: all).  Raises `TooLarge`, and `Refused` (invalid)
         for a gap."""
-        if len(data) > PART_MAX_BYTES or offset + len(data) > stream_max_bytes:
-            raise TooLarge(f"at most {PART_MAX_BYTES} bytes a part and {stream_max_bytes} bytes a stream")
+        if len(data) > PART_MAX_BYTES:
+            raise TooLarge(f"a part has at most {PART_MAX_BYTES} bytes")
+        if offset + len(data) > stream_max_bytes:
+            raise TooLarge(f"at most {stream_max_bytes} bytes of a stream are kept (output_max_bytes)")
         if not data:
             return
         known = self._of(stream)

@@ -21,6 +21,7 @@ import msgspec
 
 from schemas.custody_state import vm_key
 from schemas.ids import ELEMENT, INSTANCE, JOB, instance_parts, job_of
+from schemas.sentences.units import seconds
 from services.admission.compose import Caller, may_see
 from services.admission.core import AdmissionCore
 from services.admission.output import STREAMS, Outputs, StreamId
@@ -39,6 +40,8 @@ class Readable(msgspec.Struct, frozen=True):
     attempt: int
     stored: int  # the attempt under which it stands: a suspended one and the one that resumes it are one stream
     ranks: int = 1
+    dept: str = ""
+    ended_at: float | None = None  # of a job that has ended, UTC seconds
 
     def check_rank(self, rank: int) -> None:
         """Raises `Refused` for a rank that it has not: who reads nothing would take it for one that is silent."""
@@ -74,7 +77,7 @@ async def locate(
     if JOB.match(unit) is None and ELEMENT.match(unit) is None:
         raise Refused(
             "invalid",
-            f"id: {unit[:64]!r} is no job: 17, or 17_3 for an element of an array; nor an instance: web.7",
+            f"{unit[:64]!r} is no job: 17, or 17_3 for an element of an array; nor an instance: web.7",
             "id",
         )
     number = _attempt(attempt)
@@ -84,7 +87,7 @@ async def locate(
         _check(caller, unit, job.dept, job.user)
         if unit == job_of(unit) and job.is_array:
             first = job.array[0] if job.array else 1
-            raise Refused("invalid", f"id: {unit} is an array: name an element, for example {unit}_{first}", "id")
+            raise Refused("invalid", f"{unit} is an array: name an element, for example {unit}_{first}", "id")
         if core.unit(unit) is None:
             if job.left:
                 raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
@@ -99,7 +102,9 @@ async def locate(
     if number is None:
         number = known.attempt if known is not None else await _newest(outputs, unit)
     ranks = job.nodes if job is not None else _number(told.get("nodes"))
-    return Readable(unit, number, stored_under(known, number), RANKS_MAX if ranks is None else ranks)
+    dept = job.dept if job is not None else _text(told.get("department")) or ""
+    ended_at = known.ended_at if known is not None else seconds(told.get("ended_at"))
+    return Readable(unit, number, stored_under(known, number), RANKS_MAX if ranks is None else ranks, dept, ended_at)
 
 
 def _instance(core: AdmissionCore, caller: Caller, unit: str, attempt: int | None) -> Readable:

@@ -12,6 +12,8 @@ Rules
   3. What a job leaves goes as a whole (a stream, an attempt's files), `store_keep_s` after its end; where the department has
      used `HIGH` of its share, until it is below `LOW`, but never before `store_keep_min_s`.
   4. What was removed is counted by its reason.  A store that does not answer is asked again in the next pass.
+  5. What an admission left that ended in the middle of storing something is nobody's, and goes (`Objects`, rule 6): with the
+     first pass, when what the last one left is old enough, and then each `SWEEP_S`.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
 from services.admission.output import Files, Outputs, StreamId
 from services.admission.payloads import STORE_ERRORS, Packed, Payloads
+from services.admission.removed import KIND, Removed
 from services.admission.shares import DEPARTMENT, Shares, Why, removing
-from services.runtime.broker.objects import Described
+from services.runtime.broker.objects import CUT_OFF_S, Described
 from services.runtime.edge import Refused
 from services.runtime.log import Log
 
@@ -41,9 +44,10 @@ EVERY_S: Final = 60.0
 IDLE_S: Final = 600.0
 HIGH: Final = 0.8  # above, what is old goes; below what PhoenixStreamNearLimit warns of
 LOW: Final = 0.7
+SWEEP_S: Final = 86400.0  # every description is read for it
 REST: Final = 20.0  # a pass is followed by a pause of so many times its length
 CANCEL_AGAIN_S: Final = 0.5
-_ENDING: Final = (f.AttemptClosed, f.AttemptReported, f.JobCancelled, f.DepartmentClosed)
+_ENDING: Final = (f.AttemptClosed, f.AttemptReported, f.JobCancelled, f.ArrayCancelled, f.DepartmentClosed)
 
 
 class Needed:
@@ -101,13 +105,15 @@ class Retention:
         outputs: Outputs,
         files: Files,
         checkpoints: Checkpoints,
+        removed: Removed,
         log: Log,
     ) -> None:
-        self._core, self._shares, self._payloads = core, shares, payloads
+        self._core, self._shares, self._payloads, self._removed = core, shares, payloads, removed
         self._outputs, self._files, self._checkpoints = outputs, files, checkpoints
         self._log = log
         self._needed = Needed()
         self._is_open = False
+        self._sweep_at = 0.0  # by the monotonic clock; 0: with the next pass, which is the first one
         payloads.settled = self._settled
 
     # ------------------------------------------------------------------------------------------------ what is needed
@@ -122,7 +128,7 @@ class Retention:
             for name in list(self._needed.jobs):
                 self._look_at(name)
         elif isinstance(fact, _ENDING):
-            self._look_at(job_of(fact.job if isinstance(fact, f.JobCancelled) else fact.unit))
+            self._look_at(job_of(fact.job if isinstance(fact, f.Cancelled) else fact.unit))
 
     def _look_at(self, name: str) -> None:
         job = self._core.job(name)
@@ -139,7 +145,8 @@ class Retention:
     def opening(self) -> None:
         """Before the doors are."""
         self._shares.begin()
-        self._needed = Needed()
+        self._removed.begin()
+        self._needed, self._sweep_at = Needed(), 0.0
         for name, payload in self._core.open_payloads():
             self._needed.open(name, payload)
         self._is_open = True
@@ -181,6 +188,17 @@ class Retention:
         over = self._over(self._shares.departments(), HIGH)
         over = await self._remove_payloads(over)
         await self._remove_old(over)
+        await self._sweep()
+
+    async def _sweep(self) -> None:
+        """Rule 5."""
+        now = time.monotonic()
+        if now < self._sweep_at:
+            return
+        swept = await self._shares.sweep(CUT_OFF_S)
+        if swept:
+            self._log.info("what was cut off while it was stored is removed", objects=swept)
+        self._sweep_at = now + (SWEEP_S if self._sweep_at else CUT_OFF_S + EVERY_S)
 
     def _over(self, departments: Iterable[str], part: float) -> set[str]:
         return {name for name in departments if self._is_over(name, part)}
@@ -219,6 +237,8 @@ class Retention:
             if found.at > youngest:
                 return
             if (why := self._due(found, limits, now, over)) is not None:
+                if why == "size":  # before it goes, so that nobody finds nothing and no reason
+                    await self._removed.note(found.metadata.get(DEPARTMENT, ""), self._since(found))
                 with removing(why):
                     await self._remove(found)
                 over = self._over(over, LOW)
@@ -238,11 +258,18 @@ class Retention:
             return None
         if kind == "checkpoint":
             return "ended"
-        since = max(found.at, (unit.ended_at or 0.0) if unit is not None else 0.0)
+        since = self._since(found)
         if since <= now - limits.store_keep_s:
             return "age"
+        if kind == KIND:
+            return None
         is_over = found.metadata.get(DEPARTMENT, "") in over
         return "size" if is_over and since <= now - limits.store_keep_min_s else None
+
+    def _since(self, found: Described) -> float:
+        """When its job ended, as far as that is known: it was stored before."""
+        unit = self._core.unit(found.name.split("/")[1])
+        return max(found.at, (unit.ended_at or 0.0) if unit is not None else 0.0)
 
     async def _remove(self, found: Described) -> None:
         """It, and what is of no use without it."""

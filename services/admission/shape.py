@@ -21,6 +21,7 @@ from schemas import specs
 from schemas.constraints import problem, satisfies
 from schemas.custody_state import Host
 from schemas.facts import Dependency
+from schemas.plural import count
 from schemas.requests import JobSubmit
 from services.runtime.refusal import Refused
 
@@ -44,7 +45,7 @@ class Capacity:
     def largest(self) -> str:
         """The largest host as a person reads it."""
         host = self._hosts[0]
-        return f"{host.name} with {host.cores} cores and {host.memory_mb} MiB"
+        return f"{host.name} with {count(host.cores, 'core')} and {host.memory_mb} MiB"
 
     @property
     def empty(self) -> bool:
@@ -120,7 +121,7 @@ def shape_of(
     if request.memory_mb is not None and request.memory_mb > capacity.memory_max_mb:
         raise Refused("invalid", _too_large(f"memory_mb: no host has {request.memory_mb} MiB", capacity), "memory_mb")
     if request.cpus_per_task > capacity.cores_max:
-        asked = f"cpus_per_task: no host has {request.cpus_per_task} cores"
+        asked = f"cpus_per_task: no host has {count(request.cpus_per_task, 'core')}"
         raise Refused("invalid", _too_large(asked, capacity), "cpus_per_task")
 
     def memory_on(cores: int) -> int:
@@ -129,13 +130,15 @@ def shape_of(
     nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, memory_on)
     if nodes is None:
         more = f" with {request.memory_per_core_mb} MiB for each core" if request.memory_per_core_mb else ""
-        asked = f"tasks: {request.tasks} tasks of {request.cpus_per_task} cores{more} do not fit all hosts together"
+        asked = (
+            f"tasks: {_tasks(request)} of {count(request.cpus_per_task, 'core')}{more} do not fit all hosts together"
+        )
         raise Refused("invalid", _too_large(asked, capacity), "tasks")
     cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
     memory_mb = memory_on(cores)
     _refuse_impossible(request, capacity, nodes, cores, memory_mb)
     if nodes_max is not None and nodes > nodes_max:
-        raise Refused("invalid", f"nodes: {nodes} hosts; the department may hold at most {nodes_max}", "nodes")
+        raise Refused("invalid", f"nodes: {count(nodes, 'host')}; the department may hold at most {nodes_max}", "nodes")
     return nodes, cores, memory_mb
 
 
@@ -154,14 +157,19 @@ def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores
     if fitting >= nodes:
         return
     if cores > capacity.cores_max:
-        asked = f"nodes: {request.tasks} tasks on {nodes} nodes are {cores} cores on each"
+        asked = f"nodes: {_tasks(request)} on {count(nodes, 'node')} are {count(cores, 'core')} on each"
         raise Refused("invalid", _too_large(asked, capacity), "nodes")
     if fitting == 0:
         field = "memory_mb" if request.memory_per_core_mb is None else "memory_per_core_mb"
-        asked = f"{field}: no host has {cores} cores together with {memory_mb} MiB"
+        asked = f"{field}: no host has {count(cores, 'core')} together with {memory_mb} MiB"
         raise Refused("invalid", _too_large(asked, capacity), field)
-    asked = f"nodes: {nodes} hosts with {cores} cores and {memory_mb} MiB each; only {fitting} of the known hosts could"
+    size = f"{count(nodes, 'host')} with {count(cores, 'core')} and {memory_mb} MiB each"
+    asked = f"nodes: {size}; only {fitting} of the known hosts could"
     raise Refused("invalid", _too_large(asked, capacity), "nodes")
+
+
+def _tasks(request: JobSubmit) -> str:
+    return count(request.tasks, "task")
 
 
 def _too_large(asked: str, capacity: Capacity) -> str:

@@ -183,7 +183,7 @@ class Shares(Objects, Collector):
         """Whose object that is, by its name."""
         kind, _, rest = name.partition("/")
         first, _, more = rest.partition("/")
-        if kind in ("job", "input"):
+        if kind in ("job", "input", "removed"):
             return first if more else ""  # without: of a version before shares
         if is_instance(first):
             return instance_parts(first)[0]

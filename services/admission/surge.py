@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.custody_state import Host
+from schemas.plural import count
 from services.admission.core import AdmissionCore
 
 
@@ -39,16 +40,12 @@ def warning(core: AdmissionCore, fact: f.ReleaseRequested) -> str:
     on_busy, _ = _taken(_of_batch(core, usable), policy, left, most - on_idle)
     if not on_busy:
         return ""
-    needs = _hosts(on_idle + on_busy)
+    needs = count(on_idle + on_busy, "host")
     there = f"of which {on_idle} {'is' if on_idle == 1 else 'are'} idle" if on_idle else "and no host is idle"
     return (
-        f"the update needs {needs} more for its max_surge, {there}: batch jobs on {_hosts(on_busy)} will make way; "
+        f"the update needs {needs} more for its max_surge, {there}: batch jobs on {count(on_busy, 'host')} will make way; "
         "with max_unavailable 1 and max_surge 0 it needs none"
     )
-
-
-def _hosts(count: int) -> str:
-    return f"{count} host" if count == 1 else f"{count} hosts"
 
 
 def _wanted(core: AdmissionCore, dept: str) -> int:

@@ -69,7 +69,8 @@ class Paused(msgspec.Struct, array_like=True):
 class LedgerState(msgspec.Struct, kw_only=True):
     """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `kept`, `leaving`: as above; `rooms`: key of every
     open VM -> its room; `users`: unit -> whose it is, in departments whose warm VMs are their user's; `told`: host -> share of
-    its cores in use, as `host.observed` said it last (`bands`); `paused`: starts are (`site_fault`)."""
+    its cores in use, as `host.observed` said it last (`bands`); `paused`: starts are (`site_fault`); `refusals`: unit ->
+    attempt of which it was told that OpenNebula allocates no VM."""
 
     doomed: dict[str, float] = {}
     kept: dict[str, Kept] = {}
@@ -78,6 +79,7 @@ class LedgerState(msgspec.Struct, kw_only=True):
     users: dict[str, str] = {}
     told: dict[str, float] = {}
     paused: Paused | None = None
+    refusals: dict[str, int] = {}
 
 
 class Aims(ABC):

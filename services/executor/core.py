@@ -36,7 +36,7 @@ _decoder: Final = msgspec.msgpack.Decoder(LedgerState)
 
 
 class ExecutorCore:
-    VERSION = 3  # 2 did not know that starts are paused
+    VERSION = 4  # 2 did not know that starts are paused, 3 of whom it was told that no VM is allocated
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody

@@ -176,7 +176,7 @@ class Launches:
 
     def _refusals(self) -> list[f.VmRefused]:
         """Of live attempts that nobody has been told of; the others are forgotten."""
-        told = self.ledger.refusals
+        told = self.ledger.state.refusals
         for unit, fact in list(self.untold.items()):
             if told.get(unit) == fact.attempt or not self.custody.live(unit, fact.attempt):
                 del self.untold[unit]

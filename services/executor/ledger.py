@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from schemas import facts as f
 from schemas.custody import Custody
@@ -47,14 +47,13 @@ class Ledger(Aims):
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
         self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`bands`)
         self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
-        self.refusals: dict[str, int] = {}  # unit -> attempt of which it was told that OpenNebula allocates no VM
         self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
         self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
         self.tick = 0
         self._on: dict[type, Callable[[Any, Meta], None]] = {
             f.JobSubmitted: self._submitted,
-            f.JobCancelled: self._cancelled,
+            **dict.fromkeys(get_args(f.Cancelled), self._cancelled),
             f.UnitPlaced: self._placed,
             f.AttemptClosed: self._closed,
             f.AttemptReported: self._reported,
@@ -95,7 +94,7 @@ class Ledger(Aims):
             handler(fact, meta)
         for unit in self.custody.forgotten:
             self.state.users.pop(unit, None)
-            self.refusals.pop(unit, None)
+            self.state.refusals.pop(unit, None)
 
     def _wear(self, fact: f.Fact) -> None:
         """What was told of some hosts is worth nothing any more."""
@@ -109,7 +108,7 @@ class Ledger(Aims):
 
     def _vm_refused(self, fact: f.VmRefused, _meta: Meta) -> None:
         if self.custody.live(fact.unit, fact.attempt):
-            self.refusals[fact.unit] = fact.attempt
+            self.state.refusals[fact.unit] = fact.attempt
 
     def _paused(self, fact: f.StartsPaused | f.StartsResumed, _meta: Meta) -> None:
         self.state.paused = Paused(fact.since, fact.why) if isinstance(fact, f.StartsPaused) else None
@@ -119,16 +118,7 @@ class Ledger(Aims):
         """Begin from `state`, custody being where it was when the state was dumped."""
         custody = self.custody
         self.state = state
-        views = (
-            self.by_unit,
-            self.by_host,
-            self.weight,
-            self.leavers,
-            self.away,
-            self.parked,
-            self.touched,
-            self.refusals,
-        )
+        views = (self.by_unit, self.by_host, self.weight, self.leavers, self.away, self.parked, self.touched)
         for view in (*views, self.by_vm, self.saved_at, self.wants, self.binding, self.dirty, self.freed, self.rebound):
             view.clear()
         self.refused.clear()
@@ -180,8 +170,9 @@ class Ledger(Aims):
             for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
                 self.state.users[unit] = fact.user
 
-    def _cancelled(self, fact: f.JobCancelled, _meta: Meta) -> None:
-        self._review(fact.job)
+    def _cancelled(self, _fact: f.Cancelled, _meta: Meta) -> None:
+        for unit in self.custody.changed:
+            self._review(unit)
 
     def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         if self.custody.state.units[fact.unit].suspended:

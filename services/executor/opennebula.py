@@ -22,6 +22,7 @@ import http.client
 import ssl
 import time
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -31,6 +32,7 @@ from lxml import etree
 from pyone.server_xrpc import OneServerXRPC
 
 from services.executor.calls import HostSight, Phase, Sample, Sight, phase_of
+from services.executor.deadline import Answer
 from services.executor.errors import Faulted, Unreachable, unreachable
 from services.executor.outcomes import Failure
 from services.executor.pools import Decode, PoolReader
@@ -89,6 +91,7 @@ class _Transport:
 
     def _exchange(self, handler: str, body: bytes, deadline: float) -> bytes:
         connection = self._open()
+        connection.response_class = partial(Answer, deadline=deadline)  # type: ignore[assignment]
         connection.request("POST", handler, body, {"Content-Type": "text/xml"})
         response = connection.getresponse()
         chunks: list[bytes] = []

@@ -17,7 +17,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, get_args
 
 import msgspec
 
@@ -128,7 +128,7 @@ class MonitorCore:
     def _handlers(self) -> Handlers:
         return {
             f.JobSubmitted: self._submitted,
-            **dict.fromkeys((f.JobHeld, f.JobResumed, f.JobCancelled), self._job_changed),
+            **dict.fromkeys(get_args(f.OfJobs), self._jobs_changed),
             f.LeaseExtended: self._extended,
             f.UnitPlaced: self._placed,
             f.AttemptBegan: self._began,
@@ -230,14 +230,15 @@ class MonitorCore:
         for unit in [element_id(fact.job, i) for i in fact.array] or [fact.job]:
             self.touched[unit] = None
 
-    def _job_changed(self, fact: f.JobHeld | f.JobResumed | f.JobCancelled, meta: Meta) -> None:
-        self.touched[fact.job] = None
-        self.state.holds.pop(fact.job, None)
-        if isinstance(fact, f.JobHeld) and fact.reason is not None:
-            self.state.holds[fact.job] = fact.reason
-        unit = self.custody.state.units.get(fact.job)
-        if unit is not None and unit.state == "final":
-            self._finished(unit, meta)
+    def _jobs_changed(self, fact: f.OfJobs, meta: Meta) -> None:
+        for name in self.custody.changed:
+            self.touched[name] = None
+            self.state.holds.pop(name, None)
+            if isinstance(fact, f.JobHeld) and fact.reason is not None:
+                self.state.holds[name] = fact.reason
+            unit = self.custody.state.units.get(name)
+            if unit is not None and unit.state == "final":
+                self._finished(unit, meta)
 
     def _extended(self, fact: f.LeaseExtended, _meta: Meta) -> None:
         job = self.state.jobs.get(fact.job)

@@ -18,8 +18,11 @@ Rules
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import deque
-from itertools import takewhile
+from collections.abc import Collection, Iterable
+from heapq import merge
+from itertools import islice, takewhile
 from typing import Final
 
 import msgspec
@@ -34,12 +37,13 @@ from schemas import facts as f
 from schemas import subjects
 from schemas.custody import Custody
 from schemas.meta import Meta
+from services.monitor.parts import Parts, Work
 from services.runtime.log import Log
 
 RING_MAX: Final = 20_000  # about 10 MB
 LOADS_MAX: Final = 20_000  # likewise; five and a half hours of one web department
 LOAD: Final = "load.observed"
-IN_FLIGHT_MAX: Final = 256  # publishes whose acknowledgement is awaited at once
+IN_FLIGHT_MAX: Final = 64  # publishes whose acknowledgement is awaited at once: about two milliseconds of making them
 ACK_S: Final = 5.0
 RETRY_S: Final = 0.5
 FLUSH_S: Final = 0.05  # how long an event may wait for company
@@ -184,6 +188,26 @@ class Publisher:
             found += [e for e in fresh if department in (None, e.department)]
         found.sort(key=lambda e: (e.position, e.index))
         return found
+
+    def page(
+        self, after: int, department: str | None, omitted: Collection[str], most: int, *, oldest: bool
+    ) -> Parts[list[Entry]]:
+        """`most` events behind `after` from one end, without those kinds, in order; of the oldest also those that share the
+        last one's position: one asks on by position."""
+        kept = [list(ring) for ring in ((self.ring,) if LOAD in omitted else (self.ring, self.loads))]
+        found, work, rings = list[Entry](), Work(), list[Iterable[Entry]]()
+        if oldest:
+            rings = [islice(ring, bisect_right(ring, after, key=lambda e: e.position), None) for ring in kept]
+        else:
+            rings = [takewhile(lambda e: e.position > after, reversed(ring)) for ring in kept]
+        for entry in merge(*rings, key=lambda e: (e.position, e.index), reverse=not oldest):
+            if len(found) >= most and (not oldest or not found or entry.position != found[-1].position):
+                break
+            if department in (None, entry.department) and entry.kind not in omitted:
+                found.append(entry)
+            if work.add():
+                yield
+        return found if oldest else found[::-1]
 
     def watch(self) -> asyncio.Event:
         """An event that is set whenever something happens; give it back with `unwatch`."""

@@ -54,7 +54,7 @@ from services.provisioner.leases import KINDS as OF_LEASES
 from services.provisioner.leases import Late, Lease, concerned, note
 from services.provisioner.policies.idle import with_idle
 from services.provisioner.policies.phoenix import UNLIMITED, Claim
-from services.runtime.core import NEVER
+from services.runtime.core import NEVER, last_moment
 
 # Kinds after which the targets may be others.
 _LEVELS: Final = dict.fromkeys(
@@ -195,13 +195,20 @@ class ProvisionerCore:
         count += sum(hosts for hosts, _ in self._beside().values())
         found = [f"targets add up to {total} of {count} usable hosts"] if total > count else []
         found += [f"{name} has a negative quota" for name, quota in quotas.items() if quota.hosts < 0]
-        fresh, now = ProvisionerCore(self.custody), max(self._decided_at, self.custody.state.at)
-        fresh.load(self.dump())
+        fresh, now = self._fresh(), max(self._decided_at, self.custody.state.at)
         if fresh.targets(now) != self.targets(now):
             found.append(f"targets are {self.targets(now)} and should be {fresh.targets(now)}")
         if now < self._quiet_until:
             found += [f"it is quiet though it has to say {fact}" for fact in fresh.decide(now)]
+            then = last_moment(now, self._quiet_until)
+            found += [f"it is quiet beyond {then} though it has to say {fact}" for fact in self._fresh().decide(then)]
         return found
+
+    def _fresh(self) -> ProvisionerCore:
+        """A core of the same state."""
+        fresh = ProvisionerCore(self.custody)
+        fresh.load(self.dump())
+        return fresh
 
     # ------------------------------------------------------------------------------------------------------- deciding
 

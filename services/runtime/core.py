@@ -14,6 +14,8 @@ from schemas.facts import Fact
 from schemas.meta import Meta
 
 NEVER: Final = float("inf")
+FAR_S: Final = 86400.0  # a core that is woken later than that, or never, is checked as of then
+EARLY_S: Final = 1e-3  # a moment may be rounded, and may come so much sooner
 Handler = Callable[[Any, Meta], None]
 Handlers = Mapping[type, Handler]  # by kind of fact: what a part of a core does with it
 
@@ -36,6 +38,11 @@ class Core(Protocol):
 
     def load(self, data: bytes) -> None:
         """Replace the state by one that `dump` wrote."""
+
+
+def last_moment(now: float, wake_at: float) -> float:
+    """The latest moment at which a core that rests until `wake_at` must have nothing to say; `now` if there is none later."""
+    return max(now, min(wake_at, now + FAR_S) - EARLY_S)
 
 
 def folding(*parts: Handlers) -> dict[type, tuple[Handler, ...]]:

@@ -8,7 +8,8 @@ Rules
      time, and only then, so neither starves.
   3. A proposal without facts is answered with the envelope, if one is drafted: an earlier proposal in it may be the reason
      for having none (the same request twice), and that one is not stored yet.
-  4. The same fact void VOIDS_MAX times within MEMORY own envelopes is a defect that repetition does not cure (S4).
+  4. While the journal is nearly full, what begins or changes something is refused (`journal.room`).
+  5. The same fact void VOIDS_MAX times within MEMORY own envelopes is a defect that repetition does not cure (S4).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import Final
 import msgspec
 
 from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, encode, fact_size
-from schemas.facts import Fact, kind_of
+from schemas.facts import Fact, begins, kind_of
 from schemas.meta import Meta
 from services.runtime.edge import Outcome, Proposal, Refused
 from services.runtime.exits import Exit, Stop
 from services.runtime.journal.append import Parcel
+from services.runtime.journal.room import Room
 
 CAUSE_MAX: Final = 256  # characters: the causes of many proposals in one envelope
 VOIDS_MAX: Final = 5  # PROTOCOL S4, n
@@ -59,8 +61,8 @@ class Draft:
             self.facts.append(fact)
             self.bytes += size
 
-    def add_proposals(self, waiting: deque[Proposal], now: float, position: int) -> None:
-        """Compose what waits, in order, until one does not fit."""
+    def add_proposals(self, waiting: deque[Proposal], now: float, position: int, room: Room | None = None) -> None:
+        """Compose what waits, in order, until one does not fit.  `room`: of a journal that is nearly full."""
         proposed: list[Fact] = []
         while waiting:
             proposal = waiting[0]
@@ -68,6 +70,9 @@ class Draft:
                 waiting.popleft()
                 continue
             facts = _compose(proposal, now, proposed)
+            if facts is not None and room is not None and any(map(begins, facts)):
+                proposal.answer.set_exception(room.refuse())
+                facts = None
             if facts is not None:
                 size = sum(map(fact_size, facts))
                 if not self.has_room(len(facts), size):
@@ -154,7 +159,7 @@ class VoidStreaks:
             self._streaks = {k: v for k, v in self._streaks.items() if v[1] > oldest}
 
 
-_NAMING: Final = ("host", "hosts", "unit", "job", "attempt", "rank", "dept")
+_NAMING: Final = ("host", "hosts", "unit", "job", "elements", "attempt", "rank", "dept")
 
 
 def identity(fact: Fact) -> bytes:

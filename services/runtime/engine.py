@@ -7,7 +7,8 @@
       proposals + decide(now) ──▶ one envelope ──▶ fenced append ──▶ journal ──▶ reader
 
 What it decides: when to fold and when to draft.  It must never decide *what* follows from the state (the core does), and never
-change state other than by folding.  It has two loops, both run by the service's task group: `fold_forever`, `append_forever`.
+change state other than by folding.  It has loops, which the service's task group runs: `fold_forever`, `append_forever`, and
+the watch on the journal's room.
 
 Rules (PROTOCOL, Shells)
   S1  one envelope outstanding; a fact counts when it has come back, not when it was sent
@@ -27,15 +28,17 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from copy import copy
 from enum import Enum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+
+from nats.js import JetStreamContext
 
 from schemas.custody import Incompatible
 from schemas.custody_state import Leader
 from schemas.envelope import Received
-from schemas.facts import Fact, LeaderStarted, LeaderStopped, kind_of
+from schemas.facts import Fact, LeaderStarted, LeaderStopped, begins, kind_of
 from schemas.meta import Meta
 from schemas.subjects import journal
 from services.runtime.alarm import Alarm
@@ -47,10 +50,12 @@ from services.runtime.exits import Exit, Stop
 from services.runtime.journal.append import Deposed, Full, Journal
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.reader import Reader
+from services.runtime.journal.room import Room
 from services.runtime.log import Log
 from services.runtime.refusals import FULL
 
-BATCH_MAX: Final = 500  # messages folded before the loop looks around: about 10 ms of facts
+BATCH_MAX: Final = 500  # messages folded before it is decided again what follows from them
+SLICE_BYTES: Final = 16 << 10  # of them before others have their turn: a millisecond or two of facts
 PROPOSALS_MAX: Final = 10_000  # waiting callers; more would wait longer than PROPOSE_TIMEOUT_S
 PROPOSE_TIMEOUT_S: Final = 5.0
 FULL_RETRY_S: Final = 0.5  # between two tries of decided facts while the journal is full
@@ -78,7 +83,7 @@ class Timings(Protocol):
 
 class Engine:
     """`own_stopped` is called when another instance's `leader.stopped` of this writer is folded; `absorbed` with the number of
-    messages after each batch."""
+    messages after each batch, and with their bytes."""
 
     def __init__(
         self,
@@ -91,13 +96,14 @@ class Engine:
         timings: Timings,
         log: Log,
         own_stopped: Callable[[], None],
-        absorbed: Callable[[int], None],
+        absorbed: Callable[[int, int], None],
     ) -> None:
         self.fold, self.writer, self.instance = fold, writer, instance
         self.process = secrets.token_hex(6)  # names this process in message ids and in the lease
         self.phase = Phase.FOLLOWING
         self.phase_changed = asyncio.Event()
         self.full = False
+        self.room = Room(self.wake, log)
         self.predecessor: Leader | None = None  # the last leader before this one took over
         self._subject = journal(writer) if writer else ""
         self._clock, self._edges, self._timings, self._log = clock, edges, timings, log
@@ -226,14 +232,22 @@ class Engine:
 
     # ----------------------------------------------------------------------------------------------------------- folding
 
+    def loops(self, js: JetStreamContext) -> dict[str, Coroutine[Any, Any, None]]:
+        """What has to run beside each other, by name."""
+        found = {"fold": self.fold_forever()}
+        return found | {"append": self.append_forever(), "room": self.room.watch(js)} if self.writer else found
+
     async def fold_forever(self) -> None:
         assert self._reader is not None
         while True:
             await self._kicked.wait()
             self._kicked.clear()
-            batch = self._reader.take(BATCH_MAX)
-            if batch:
-                self._absorb(batch)
+            left = BATCH_MAX
+            while some := self._reader.take(left, SLICE_BYTES):
+                self._absorb(some)
+                left -= len(some)
+                if left and self._reader.waiting:
+                    await asyncio.sleep(0)
             await self._reader.acknowledge()
             self._advance()
             if self._reader.waiting:
@@ -253,7 +267,7 @@ class Engine:
         if fold.listener is not None:
             self.settle()
         self._release_waiters()
-        self._absorbed(len(batch))
+        self._absorbed(len(batch), self.room.folded(batch))
 
     def _feed(self, message: Stored) -> tuple[Received | None, list[tuple[Fact, Meta]]]:
         try:
@@ -355,7 +369,7 @@ class Engine:
         decided = self._decide(now)
         if self._decided_first:
             draft.add_decided(decided)
-        draft.add_proposals(self._proposals, now, self.fold.position)
+        draft.add_proposals(self._proposals, now, self.fold.position, self.room if self.room.scarce else None)
         if not self._decided_first:
             draft.add_decided(decided)
         if self.phase is Phase.STOPPING and not draft.facts and self._may_try():
@@ -379,7 +393,11 @@ class Engine:
         took_s = time.perf_counter() - began
         self._timings.decided(took_s)
         self._rest_until = loop.time() + took_s if took_s > SLOW_DECIDE_S else 0.0
+        if self.room.scarce:
+            facts = [fact for fact in facts if not begins(fact)]
         self._wake_at = NEVER if facts else self.fold.core.wake_at()  # facts come back, and then it is decided again
+        if self.room.scarce:  # what may not begin may be due already
+            self._wake_at = max(self._wake_at, now + FULL_RETRY_S)
         return facts
 
     def _arm(self, now: float) -> None:

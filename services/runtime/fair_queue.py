@@ -12,9 +12,10 @@ Rules
   1. What waits is bounded, for each caller and for each department, in requests and in bytes: whoever asks more is refused, and
      nobody else is.
   2. A caller has at most `depth_alone` cost under way, or `depth_beside` while another department asks or has asked `QUIET_S`
-     ago; but always one request.
-  3. Beside others a caller's cost is paced: `rate_beside` a second, after `burst` at once.  What turns out dearer than its cost
-     said is charged afterwards, and delays what that caller asks next.
+     ago, and all callers of a department have `department_depth`; but a caller, and a department, always one request.
+  3. Beside others a caller's cost is paced: `rate_beside` a second, after `burst` at once.  What it has had alone uses up its
+     burst, and no more: whoever comes beside a flood finds it at its pace.  What turns out dearer than its cost said is charged
+     afterwards, and delays what that caller asks next.
   4. Nobody starves: whoever waits within depth and pace has a turn after one of each other at most, as large as a quantum and
      the largest cost together.
   5. What has waited for `wait_max_s` is not served any more (`late`): nobody waits for its answer.
@@ -33,6 +34,7 @@ QUIET_S: Final = 5.0  # a department that asked so long ago counts as one that a
 QUANTUM: Final = (
     4.0  # of a department's or caller's turn: a few usual requests, so that the rings turn without looking twice
 )
+ROUNDING: Final = 1e-6  # of sums of costs
 CALLERS_MAX: Final = 10_000  # callers known at once; those that nothing is known of but their pace are forgotten first
 
 
@@ -46,9 +48,11 @@ class Bounds:
     department_bytes_max: int = 32 << 20  # so with eight departments 256 MiB, if all of them flood
     depth_alone: float = 512.0  # whoever comes next waits for no more than these
     depth_beside: float = 64.0
+    department_depth: float = 512.0  # of many callers too nobody has to wait for more
     rate_beside: float = 250.0  # of the thousand that a process has
     burst: float = 2_000.0  # an experiment's submissions go at once, whoever else asks
     wait_max_s: float = 20.0  # longer than any client of ours waits
+    is_beside: bool = False  # always as beside others: they ask elsewhere
 
 
 class Taken(NamedTuple, Generic[Item]):
@@ -83,13 +87,13 @@ class Caller(Generic[Item]):
 class Department(Generic[Item]):
     """`ring`: its callers for whom something waits, the next one first."""
 
-    __slots__ = ("asked_at", "bytes", "deficit", "name", "ring", "waiting")
+    __slots__ = ("asked_at", "bytes", "deficit", "name", "ring", "under_way", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ring: OrderedDict[str, Caller[Item]] = OrderedDict()
         self.bytes = self.waiting = 0
-        self.deficit = 0.0
+        self.deficit = self.under_way = 0.0
         self.asked_at = float("-inf")
 
 
@@ -149,7 +153,10 @@ class FairQueue(Generic[Item]):
 
     def is_beside(self, now: float) -> bool:
         """Whether more than one department asks (rule 2)."""
-        return sum(1 for one in self._departments.values() if one.waiting or now - one.asked_at < QUIET_S) > 1
+        return (
+            self.bounds.is_beside
+            or sum(1 for one in self._departments.values() if one.waiting or now - one.asked_at < QUIET_S) > 1
+        )
 
     def take(self, now: float) -> Taken[Item] | None:
         """Whose turn it is; None if nobody may be served now: then `wake_at` says when somebody may, but for `done`."""
@@ -199,6 +206,9 @@ class FairQueue(Generic[Item]):
         depth = self.bounds.depth_beside if beside else self.bounds.depth_alone
         if flow.under_way > 0 and flow.under_way + first.cost > depth:
             return False
+        of = flow.department
+        if of.under_way > 0 and of.under_way + first.cost > self.bounds.department_depth:
+            return False
         ready_at = flow.paid_until - self.bounds.burst / self.bounds.rate_beside
         if beside and ready_at > now:
             self.wake_at = min(self.wake_at, ready_at)
@@ -221,17 +231,21 @@ class FairQueue(Generic[Item]):
             del self._ring[department.name]
         if not is_late:
             flow.under_way += first.cost
-            if beside:
-                self.charge(flow, first.cost, now)
+            department.under_way += first.cost
+            self.charge(flow, first.cost, now, beside)
         return Taken(flow, first.item, first.cost, is_late)
 
-    def charge(self, flow: Caller[Item], cost: float, now: float) -> None:
+    def charge(self, flow: Caller[Item], cost: float, now: float, beside: bool = True) -> None:
         """Rule 3."""
-        flow.paid_until = max(flow.paid_until, now) + cost / self.bounds.rate_beside
+        paid_until = max(flow.paid_until, now) + cost / self.bounds.rate_beside
+        whole = now + self.bounds.burst / self.bounds.rate_beside
+        flow.paid_until = paid_until if beside else min(paid_until, max(flow.paid_until, whole))
 
     def done(self, flow: Caller[Item], cost: float) -> None:
         """What was taken at `cost` has been served."""
-        flow.under_way = max(0.0, flow.under_way - cost)
+        for one in (flow, flow.department):
+            left = one.under_way - cost
+            one.under_way = left if left > ROUNDING else 0.0
 
     # ------------------------------------------------------------------------------------------------------------- checks
 
@@ -248,6 +262,9 @@ class FairQueue(Generic[Item]):
                 wrong.append(f"{name}: waiting")
             if bool(of.ring) != (name in self._ring):
                 wrong.append(f"{name}: ring")
+            under_way = sum(flow.under_way for flow in self._callers.values() if flow.department is of)
+            if abs(of.under_way - under_way) > ROUNDING:
+                wrong.append(f"{name}: under way")
         if self.waiting != sum(of.waiting for of in self._departments.values()):
             wrong.append("waiting")
         return wrong

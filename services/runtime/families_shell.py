@@ -6,7 +6,7 @@ from typing import Final
 
 from schemas.facts import BY_KIND
 from schemas.meta import Void
-from services.runtime.families import Label, Table
+from services.runtime.families import OWNER, Label, Table
 
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REFUSED: Final = ("deposed", "full")  # why the broker took no envelope
@@ -52,6 +52,12 @@ LEASE_LEFT: Final = SHELL.gauge("phoenix_lease_left_seconds", "For so long the l
 JOURNAL_FULL: Final = SHELL.gauge(
     "phoenix_journal_full", "1 if the journal took nothing: refused for want of room, or left unanswered"
 )
+JOURNAL_RESERVED: Final = SHELL.gauge(
+    "phoenix_journal_reserved", "1 while the journal is nearly full: what is left is for what ends things"
+)
+JOURNAL_REFUSED: Final = SHELL.counter(
+    "phoenix_journal_refused_total", "Requests to begin or change something, refused since the journal was nearly full"
+)
 SNAPSHOT_POSITION: Final = SHELL.gauge("phoenix_snapshot_position", "Journal position of the last snapshot")
 PROPOSALS_WAITING: Final = SHELL.gauge("phoenix_proposals_waiting", "Proposals that wait for an envelope")
 AUDIT_LOST: Final = SHELL.counter(
@@ -66,7 +72,9 @@ REPLIES_DROPPED: Final = SHELL.counter(
 TURNS_REFUSED: Final = SHELL.counter(
     "phoenix_turns_refused_total",
     "Requests that were not let in; caller, department: too much of it waited for its turn already; late: its turn did not "
-    "come in time; unanswered: of the refused, those over NATS whose caller was not told, since there were so many",
+    "come in time; unanswered: of the refused, those over NATS whose caller was not told, since there were so many. "
+    "department: the callers', empty: without a token",
+    OWNER,
     Label.of("reason", TURNS),
 )
 HTTP_CONNECTIONS: Final = SHELL.gauge("phoenix_http_connections", "Connections that clients have open to this process")

@@ -78,6 +78,8 @@ class ShellMetrics(Collector):
             (fs.READER_LAG, shell.reader_lag),
             (fs.LEADER, shell.is_leader),
             (fs.JOURNAL_FULL, shell.journal_full),
+            (fs.JOURNAL_RESERVED, shell.room.scarce),
+            (fs.JOURNAL_REFUSED, shell.room.refused),
             (fs.SNAPSHOT_POSITION, shell.snapshot_position),
             (fs.PROPOSALS_WAITING, shell.proposals_waiting),
             (fs.LEASE_LEFT, shell.lease_left_s()),

@@ -44,7 +44,7 @@ from services.runtime.journal.append import Journal
 from services.runtime.journal.fold import CoreFactory, Fold
 from services.runtime.journal.leader import Lease, LeaseLost
 from services.runtime.journal.reader import Reader
-from services.runtime.journal.snapshots import Keeper
+from services.runtime.journal.snapshots import Every, Keeper, bytes_between
 from services.runtime.journal.trimmed import feed_archived, read_mark
 from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
@@ -269,10 +269,9 @@ class Service(Status):
             self.spawn("failure", self._watch_failure())
             self.spawn("reader", self._reader.watch())
             self.spawn("connection", self._reader.guard(lambda: answers(self.config.nats.url)))
-            self.spawn("fold", self._engine.fold_forever())
             self.spawn("snapshots", self._keeper.save_forever())
-            if self.writer is not None:
-                self.spawn("append", self._engine.append_forever())
+            for name, loop in self._engine.loops(self.js).items():
+                self.spawn(name, loop)
             self._life = self.spawn("life", self._serve())
             try:
                 await self._stopping.wait()
@@ -327,7 +326,7 @@ class Service(Status):
         async with asyncio.timeout(INFO_TIMEOUT_S):
             info = await self.js.stream_info(JOURNAL_STREAM)
         objects = Objects(self.js, SNAPSHOTS)
-        every = self.config.runtime.snapshot_every
+        every = Every(self.config.runtime.snapshot_every, bytes_between(info.config.max_bytes or 0))
         self._keeper = Keeper(
             objects, self.name, str(info.created), self.fold, every=every, log=self.log, secured=self._secured
         )
@@ -358,7 +357,7 @@ class Service(Status):
 
     async def _fed(self, messages: int) -> None:
         """So many of the archive; there are no tasks yet."""
-        self._absorbed(messages)
+        self._absorbed(messages, 0)
         await self._keeper.save_if_due()
 
     def _doubts(self) -> str:
@@ -444,8 +443,8 @@ class Service(Status):
         if self._lease is not None:
             self._lease.free.set()
 
-    def _absorbed(self, messages: int) -> None:
-        self._keeper.note(messages, keeps=self._keeps_snapshots(), caught_up=self.caught_up)
+    def _absorbed(self, messages: int, size: int) -> None:
+        self._keeper.note(messages, size, keeps=self._keeps_snapshots(), caught_up=self.caught_up)
 
     def _keeps_snapshots(self) -> bool:
         """One replica writes them: the leader; a follower its own."""

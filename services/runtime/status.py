@@ -12,6 +12,7 @@ from services.runtime.engine import Engine, Phase
 from services.runtime.journal.fold import Fold
 from services.runtime.journal.leader import Lease
 from services.runtime.journal.reader import Reader
+from services.runtime.journal.room import Room
 from services.runtime.journal.snapshots import Keeper
 
 
@@ -56,6 +57,11 @@ class Status:
     @property
     def journal_full(self) -> bool:
         return self._engine.full
+
+    @property
+    def room(self) -> Room:
+        """Of the journal."""
+        return self._engine.room
 
     @property
     def snapshot_position(self) -> int:
@@ -106,6 +112,7 @@ class Status:
             "epoch": self.epoch,
             "position": self.position,
             "journal_full": self.journal_full,
+            "journal_reserved": self.room.scarce,
             "connected": self.connected,
             "ailing": [sentence for edge in self.edges for sentence in edge.ailing()],
         }

@@ -6,7 +6,8 @@
 Rules
   1. Whoever is refused is told so before anything of the request is read but who asks and what, and told when to ask again.
   2. A turn that was handed out is given back, whatever becomes of the request.
-  3. Over NATS refusals are answered at a bounded rate for each caller: what is beyond it is counted only.
+  3. At most `AT_ONCE` cost is let in in one go: whatever has come meanwhile, from others too, is heard before the next ones.
+  4. Over NATS refusals are answered at a bounded rate for each caller: what is beyond it is counted only.
 """
 
 from __future__ import annotations
@@ -24,12 +25,17 @@ from services.runtime.refusal import Refused
 
 RETRY_S: Final = 1.0  # in which a caller at its pace is let in some hundred times
 NOBODY: Final = "@"  # department of callers without a token; no department's name has an @
+AT_ONCE: Final = 8.0
 ANSWERED_PER_S: Final = 100.0  # refusals over NATS: 15 µs each
 ANSWERED_BURST: Final = 1_000.0
 BYTES_A_COST: Final = 64 << 10  # a millisecond's decoding
 
 REFUSED: Final = families_shell.TURNS_REFUSED.live(None)
 _Start: TypeAlias = Callable[["Turn | None"], None]  # None: it has waited too long
+
+
+def _count(department: str, reason: str) -> None:
+    REFUSED.labels("" if department == NOBODY else department, reason).inc()
 
 
 class Turn:
@@ -54,6 +60,8 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None
         self._answered = Buckets(ANSWERED_PER_S, ANSWERED_BURST)
         self._handing_out = False
+        self._room = AT_ONCE  # for what is let in before the loop has looked around
+        self._making_room = False
 
     def put(self, department: str, caller: str, cost: float, size: int, start: _Start) -> str:
         """`start` is called when it is this caller's turn, maybe at once.  Else why it is refused, as a sentence."""
@@ -62,16 +70,16 @@ class Turns:
         if not bound:
             self._hand_out()
             return ""
-        REFUSED.labels(bound).inc()
+        _count(department, bound)
         whose = f"of {department}" if bound == "department" else "of yours"
         return f"too many requests {whose} wait here already: ask again in {RETRY_S:g} s, and for fewer at a time"
 
-    def answers(self, caller: str) -> bool:
-        """Rule 3."""
+    def answers(self, department: str, caller: str) -> bool:
+        """Rule 4."""
         now = self._now()
         if self._answered.of(caller, now).take(now):
             return True
-        REFUSED.labels("unanswered").inc()
+        _count(department, "unanswered")
         return False
 
     async def wait(self, department: str, caller: str, cost: float, size: int = 0) -> Turn:
@@ -113,23 +121,32 @@ class Turns:
         self._hand_out()
 
     def _hand_out(self) -> None:
-        """To all whose turn it is; not within itself, when a start ends at once."""
-        if self._handing_out or not self.queue.waiting:
+        """To those whose turn it is, as far as there is room; not within itself, when a start ends at once."""
+        if self._handing_out or not self.queue.waiting or self._room <= 0.0:
             return
         self._handing_out = True
         try:
-            while (taken := self.queue.take(self._now())) is not None:
+            while self._room > 0.0 and (taken := self.queue.take(self._now())) is not None:
+                self._room -= taken.cost
                 if taken.is_late:
-                    REFUSED.labels("late").inc()
+                    _count(taken.caller.department.name, "late")
                 taken.item(None if taken.is_late else Turn(self, taken.caller, taken.cost))
         finally:
             self._handing_out = False
+        loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if self.queue.wake_at != float("inf"):
-            wait_s = max(0.0, self.queue.wake_at - self._now())
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._woken)
+            self._timer = loop.call_later(max(0.0, self.queue.wake_at - self._now()), self._woken)
+        if self._room < AT_ONCE and not self._making_room:
+            self._making_room = True
+            loop.call_soon(self._make_room)
+
+    def _make_room(self) -> None:
+        """Rule 3: the loop has come round."""
+        self._room, self._making_room = AT_ONCE, False
+        self._hand_out()
 
     def _woken(self) -> None:
         self._timer = None

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from phoenix.local.guest import search
+from phoenix.local.guest.agent import NOTE_CHARS_MAX
 from phoenix.local.guest.room import Room
 from phoenix.local.process.removal import remove
 from tests.support.hypervisor import ISOLATIONS, Hypervisor, started
@@ -134,3 +135,26 @@ async def test_what_is_not_looked_through_to_its_end_is_told(
     life = await hypervisor.run("1", "#!/bin/sh\ntouch 1 2 3 4 5 6\n", keep=["**/" * 40 + "*"])
     assert life.report is not None
     assert "not all files were kept" in life.report["note"]
+
+
+async def test_what_the_door_does_not_keep_is_noted_in_words(hypervisor: Hypervisor) -> None:
+    """The door takes no control characters in a name, and answers in JSON."""
+    life = hypervisor.door.add(
+        "1", script="#!/bin/sh\nfor x in 'a\\033b' 'c\\nd' e f; do : >\"$(printf \"$x\")\"; done\n", keep=["*"]
+    )
+    life.refuses["files/e"] = (413, "a file of at most 2 bytes is kept")
+    await hypervisor.until_ended(await hypervisor.boot("1"))
+    assert life.report is not None
+    control = "was not kept: its name has control characters"
+    told = [f"a\x1bb {control}", f"c\nd {control}", "e was not kept: a file of at most 2 bytes is kept"]
+    assert life.report["note"] == "; ".join(told)
+    assert list(life.files) == ["f"]
+
+
+async def test_a_note_is_never_too_long_for_its_report(hypervisor: Hypervisor) -> None:
+    many = [f"{number:03}-{'n' * 90}" for number in range(100)]
+    life = hypervisor.door.add("1", script=f"#!/bin/sh\ntouch {' '.join(many)}\n", keep=["*"])
+    life.refuses |= {f"files/{name}": (400, "no") for name in many}
+    await hypervisor.until_ended(await hypervisor.boot("1"))
+    assert life.report is not None
+    assert len(life.report["note"]) == NOTE_CHARS_MAX

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import copy
 import os
 import random
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from xml.sax.saxutils import escape
 
@@ -21,7 +27,7 @@ from schemas.meta import Meta
 from services.executor.calls import HostsSeen, PoolSeen
 from services.executor.core import ExecutorCore
 from services.executor.errors import ERRORS, Unreachable
-from services.executor.opennebula import _decode, _root, host_reader, host_samples, sights, vm_reader
+from services.executor.opennebula import _decode, _root, _Transport, host_reader, host_samples, sights, vm_reader
 from services.executor.pools import MOST
 from services.executor.site import _UNREADABLE
 
@@ -73,6 +79,8 @@ ODD = (
         "+7",
     ),
 )
+# States that go back, ids of other VMs and of several, tags of another attempt, unit or cloud: each of them could be.
+PLAUSIBLE = (*map(str, range(70)), "c/1/1/0", "c/1/2/0", "c/1/1/1", "c/2/1/0", "d/1/1/0", "c/web.1/1/0", "h1")
 NAMES = ("ID", "VM", "HOST", "STATE", "HISTORY", "x" * 5000, "TEMPLATE", "ERROR")
 
 
@@ -86,7 +94,7 @@ def mutated(dice: random.Random, xml: str, pool: str) -> str:
         one = dice.choice(elements)
         match dice.choice(("text", "text", "text", "gone", "twice", "named", "comment", "within", "deep")):
             case "text":
-                one.text = dice.choice(ODD)
+                one.text = dice.choice(ODD if dice.random() < 0.5 else PLAUSIBLE)
             case "gone":
                 one.getparent().remove(one)
             case "twice":
@@ -198,3 +206,55 @@ def test_a_pool_without_end_is_not_read() -> None:
     many = answer("<VM_POOL>" + "<VM></VM>" * (MOST + 1) + "</VM_POOL>")
     with pytest.raises(Unreachable, match="more than 200,000 entries"):
         vm_reader().read(many)
+
+
+@contextmanager
+def saying(first: bytes, again: bytes, pause_s: float) -> Iterator[str]:
+    """A server that says `first`, and then `again` for ever; its address."""
+    over = threading.Event()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(first)
+                while again and not over.wait(pause_s):
+                    self.request.sendall(again)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/RPC2"
+        finally:
+            over.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "pause_s"),
+    [
+        (b"", b"H", 0.01),
+        (b"HTTP/1.1 200 OK\r\n", b"X", 0.01),
+        (b"HTTP/1.1 200 OK\r\n", b"X: x\r\n", 0.01),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.0),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 10_000, 0.0),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"<", 0.01),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b"<", 0.01),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n<\r\n", 0.01),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1", 0.01),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: x\r\n", 0.01),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b"<" * (1 << 20), 0.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\n", b"", 0.0),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n<methodResponse>", b"", 0.0),
+        (b"\xff\xfe\x00", b"", 0.0),
+    ],
+)
+async def test_an_answer_that_drips_or_has_no_end_is_an_error_of_that_call(
+    first: bytes, again: bytes, pause_s: float
+) -> None:
+    with saying(first, again, pause_s) as url:
+        call = asyncio.to_thread(_Transport(url, 0.3).request, "", "/RPC2", b"<x/>")
+        with pytest.raises((*ERRORS, *_UNREADABLE)):
+            await call

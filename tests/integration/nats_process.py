@@ -19,32 +19,11 @@ from services.runtime.broker import credentials
 from services.runtime.broker.denials import Denials
 from services.runtime.broker.nats_server import CONFIG_FILE, nats_server_config
 from services.runtime.config.file import Config, loads
+from tests.support.clouds import cloud
 from tests.support.until import until
 
 START_S = 20.0
-CLOUD = """
-[cloud]
-name = "test"
-[[department]]
-name = "hpc"
-kind = "batch"
-[[department]]
-name = "web"
-kind = "web"
-[[user]]
-name = "ann"
-department = "hpc"
-[[user]]
-name = "bob"
-department = "hpc"
-[[user]]
-name = "lb"
-department = "web"
-[[user]]
-name = "root"
-department = "operators"
-role = "operator"
-"""
+CLOUD = cloud("hpc:batch web:web", "ann:hpc bob:hpc lb:web root:operators:operator")
 
 
 def binary() -> str:

@@ -39,10 +39,10 @@ async def submitted(here: House, **asked: Any) -> str:
     return job
 
 
-async def running(here: House, *hosts: str, **asked: Any) -> str:
+async def running(here: House, *hosts: str, cores: int = 0, **asked: Any) -> str:
     """A job that is placed on `hosts` (default: h1)."""
     job = await submitted(here, **asked)
-    await here.place(job, *hosts)
+    await here.place(job, *hosts, cores=cores)
     return job
 
 
@@ -362,11 +362,15 @@ async def test_a_report_that_does_not_fit_is_refused_and_not_journaled(here: Hou
 
 
 async def test_launches(here: House) -> None:
-    job = await running(here, "h1", "h2", nodes=2, tasks=2)
+    job = await running(here, "h1", "h2", cores=1, nodes=2, tasks=2)
     first, second = here.guest(job, rank=0), here.guest(job, rank=1)
     poll = asyncio.create_task(second.json("GET", "commands?after=0&wait_s=20"))
     body = {"id": "L1", "argv": ["hostname"], "environment": {}, "tasks": 3, "directory": None}
     assert (await second.call("POST", "launch", body))[0] == 403
+    status, refused = await first.call("POST", "launch", body)
+    assert status == 422, refused
+    assert b"3 tasks on the 2 cores of this job" in refused
+    body["overcommit"] = True
     assert (await first.call("POST", "launch", body))[0] == 202
     assert (await first.call("POST", "launch", body))[0] == 202  # once
     (command,) = (await poll)["commands"]
@@ -398,7 +402,7 @@ async def test_launches(here: House) -> None:
 
 async def test_writers_wait_while_nobody_reads(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.admission.launch.UNREAD_MAX_BYTES", 1000)
-    job = await running(here)
+    job = await running(here, cores=1)
     guest = here.guest(job)
     await guest.call("POST", "launch", {"id": "L", "argv": ["x"], "tasks": 1})
     event = {"task": 0, "stream": "stdout", "data": "A" * 2000}

@@ -210,7 +210,10 @@ async def test_what_exceeds_the_limit_is_dropped_and_told(site: Site) -> None:
     await site.off(vm)
     await site.here.furnish_limits(limits)
     report = await site.report_of(job)
-    assert (report.exit, report.note) == (0, "stdout: what exceeds the limit was dropped")
+    assert (report.exit, report.note) == (
+        0,
+        "the rest of stdout was dropped: it exceeds output_max_bytes, or its share of the store",
+    )
     assert await site.output(job, "stderr") == "fine\n"
 
 

@@ -399,3 +399,34 @@ async def test_a_rebuild_names_what_was_moved_away_and_works_when_it_is_back(
     second.symlink_to(cold / second.name)
     assert await make_anew(site.config, here.admin, LOG) == 41
     assert rows(tmp_path / "history.rebuilt") == rows(tmp_path / "history.sqlite")
+
+
+async def test_others_have_their_turn_between_two_slices_of_the_journal(
+    here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever waits to be folded: heartbeats, reads, requests do not wait for its end."""
+    site = Site(here, tmp_path)
+    await site.write(300)
+    monkeypatch.setattr(engine, "SLICE_BYTES", 2_000)
+    turns, taken = 0, []
+    take = Reader.take
+
+    def noted(reader: Reader, limit: int, bytes_max: float = 0.0) -> list[Stored]:
+        some = take(reader, limit, bytes_max)
+        if some:
+            taken.append((turns, [len(one.data) for one in some]))
+        return some
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Reader, "take", noted)
+    beside = asyncio.create_task(others())
+    await site.up()
+    beside.cancel()
+    assert len(taken) > 10
+    assert all(sum(sizes[:-1]) < 2_000 for _, sizes in taken)
+    assert len({when for when, _ in taken}) == len(taken), "two slices between two turns of another task"

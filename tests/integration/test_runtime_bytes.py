@@ -15,8 +15,9 @@ import pytest
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.runtime.broker.objects import Objects
 from services.runtime.exits import Exit
+from services.runtime.journal import snapshots
 from services.runtime.journal.fold import Fold
-from services.runtime.journal.snapshots import Keeper, Snapshots, pack, take
+from services.runtime.journal.snapshots import Every, Keeper, Snapshots, pack, take
 from services.runtime.rebuild import rebuild, replay
 from tests.support.nats import NatsServer, running_server
 from tests.support.ports import free_port
@@ -224,6 +225,21 @@ async def test_a_snapshot_of_another_journal_is_ignored(here: World) -> None:
     assert await store.find(await born(here), 1000, 1) is None  # beyond the journal's end
 
 
+async def test_what_somebody_left_that_ended_while_it_saved_a_snapshot_goes_with_the_next_one(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await here.js.publish(f"$O.{SNAPSHOTS}.C.lost", b"half a snapshot")
+    keeper = Keeper(
+        Objects(here.js, SNAPSHOTS), "admission", await born(here), Fold("admission", ToyCore), every=1, log=LOG
+    )
+    await keeper.save()
+    assert (await here.js.stream_info(f"OBJ_{SNAPSHOTS}")).state.messages == 3, "it may still be on its way"
+    monkeypatch.setattr(snapshots, "CUT_OFF_S", 0.0)
+    await keeper.save()
+    assert (await here.js.stream_info(f"OBJ_{SNAPSHOTS}")).state.messages == 2
+    assert await Objects(here.js, SNAPSHOTS).get("admission")
+
+
 async def test_a_snapshot_is_rebuilt_from_the_journal(here: World) -> None:
     whole = await filled(here)
     await Objects(here.js, SNAPSHOTS).delete("admission")
@@ -231,7 +247,7 @@ async def test_a_snapshot_is_rebuilt_from_the_journal(here: World) -> None:
     made = await rebuild(here.admin, here.js, name="admission", writer="admission", core_factory=ToyCore, log=LOG)
     assert made == end
     fold = Fold("admission", ToyCore)
-    keeper = Keeper(Objects(here.js, SNAPSHOTS), "admission", await born(here), fold, every=1, log=LOG)
+    keeper = Keeper(Objects(here.js, SNAPSHOTS), "admission", await born(here), fold, every=Every(1), log=LOG)
     await keeper.load(end, ToyCore)
     assert (fold.custody.dump(), fold.core.dump(), fold.own_last) == (*whole, end)
 
@@ -247,7 +263,7 @@ async def test_an_older_snapshot_that_takes_its_time_does_not_replace_a_newer_on
         return True
 
     objects, born_at = Objects(here.js, SNAPSHOTS), await born(here)
-    keeper = Keeper(objects, "admission", born_at, fold, every=1, log=LOG, secured=secured)
+    keeper = Keeper(objects, "admission", born_at, fold, every=Every(1), log=LOG, secured=secured)
     fold.position = 1
     first = asyncio.create_task(keeper.save())
     await reached.wait()
@@ -268,7 +284,7 @@ async def test_snapshots_that_cannot_be_saved_are_told_once(here: World, caplog:
         return next(stored)
 
     objects, fold = Objects(here.js, SNAPSHOTS), Fold("admission", ToyCore)
-    keeper = Keeper(objects, "admission", await born(here), fold, every=1, log=LOG, secured=secured)
+    keeper = Keeper(objects, "admission", await born(here), fold, every=Every(1), log=LOG, secured=secured)
     for _ in range(5):
         await keeper.save()
     assert caplog.text.count("snapshot not saved") == 2

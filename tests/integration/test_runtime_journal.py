@@ -11,8 +11,10 @@ import nats.errors
 import pytest
 from nats.errors import OutboundBufferLimitError
 from nats.js import JetStreamContext
+from nats.js.errors import APIError
 
 from schemas.envelope import BYTES_MAX
+from schemas.facts import AttemptMeasured, Fact, JobCancelled
 from schemas.subjects import JOURNAL_STREAM, journal
 from services.runtime.config.file import Data
 from services.runtime.exits import Exit
@@ -21,7 +23,7 @@ from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
 from tests.support.shells import LOG, World, world
-from tests.support.toy import job, next_job
+from tests.support.toy import ToyCore, job, next_job
 from tests.support.until import DEADLINE_S, until
 
 
@@ -213,19 +215,83 @@ def plain_journal(here: World, expected, fold, js=None) -> Journal:
     )
 
 
+async def test_a_journal_that_is_nearly_full_takes_what_ends_and_nothing_that_begins(server: NatsServer) -> None:
+    async with world(server, file_max_mb=8) as here:  # 3.6 MB of journal
+        service = await here.start().leads()
+        with pytest.raises(Refused, match="journal is nearly full") as refused:
+            await submit_all(service, 50, "x" * 100_000)
+        assert refused.value.code == "unavailable"
+        assert (service.room.scarce, service.journal_full) == (True, False)
+        cancelled = [
+            JobCancelled(job=name, user="ann")
+            for name, unit in service.custody.state.units.items()
+            if unit.final is None
+        ]
+        outcome = await service.propose(lambda _now, _drafted: list(cancelled))
+        assert {meta.void for _, meta in outcome.facts} == {None}
+        await make_room(here)
+        await until(lambda: not service.room.scarce, "it has room again")
+        assert (await service.propose(next_job(service.custody))).facts[0][1].void is None
+
+
+async def test_what_a_core_would_begin_waits_for_room_and_what_it_ends_does_not(
+    here: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Eager(ToyCore):
+        """Once it may, it submits a second job and cancels the first one."""
+
+        may = False
+
+        def decide(self, _now: float) -> list[Fact]:
+            if not self.may:
+                return []
+            known = self.custody.state.units
+            begun = [job(2)] if "2" not in known else []
+            ended = [JobCancelled(job="1", user="")] if known["1"].final is None else []
+            return begun + ended
+
+    monkeypatch.setattr("services.runtime.journal.room.LOOK_S", 3600.0)  # what the broker says is said here
+    service = await here.start(core=Eager).leads()
+    await until(lambda: " 0.0 MiB" not in service.room.why, "it has been looked at")
+    await service.propose(lambda _now, _drafted: [job(1)])
+    service.room.looked(1, 1, 1 << 40)
+    Eager.may = True
+    service.wake()
+    await until(lambda: service.custody.state.units["1"].final, "what ends is written")
+    assert "2" not in service.custody.state.units
+    service.room.looked(0, 1, 1 << 40)
+    await until(lambda: "2" in service.custody.state.units, "there is room again")
+
+
 async def test_a_full_journal_refuses_clearly_and_recovers(server: NatsServer) -> None:
     async with world(server, file_max_mb=8) as here:  # 3.6 MB of journal
         service = await here.start().leads()
-        big = "x" * 400_000
+        await service.propose(lambda _now, _drafted: [job(1)])
+        for size in (400_000, 4_000):
+            with pytest.raises(APIError, match="maximum bytes"):
+                await fill_up(here, size)
         with pytest.raises(Refused, match="journal is full") as refused:
-            await submit_all(service, 30, big)
+            await tell(service, 20)
         assert refused.value.code == "unavailable"
         assert service.journal_full
         assert service.is_leader
         await make_room(here)
+        await until(lambda: not service.room.scarce, "it has room again")
         outcome = await service.propose(next_job(service.custody))
         assert outcome.facts[0][1].void is None
         assert not service.journal_full
+
+
+async def fill_up(here: World, size: int) -> None:
+    for number in range(1000):
+        await here.write(job(1, payload="x" * size), writer="scheduler.old", id=f"{size}-{number}")
+
+
+async def tell(service: Service, count: int) -> None:
+    """What neither begins nor changes anything."""
+    measured = [AttemptMeasured(unit="1", attempt=1, cpu_seconds=1.0, heard_at=1.0)] * 100
+    for _ in range(count):
+        await service.propose(lambda _now, _drafted: list(measured))
 
 
 async def submit_all(service: Service, count: int, payload: str) -> None:

@@ -74,7 +74,7 @@ async def test_how_far_it_is_behind_is_told_whether_the_fold_or_the_pipe_is_stuc
     assert pipe is not None
     assert service.reader_lag == 0
     with monkeypatch.context() as stuck:
-        stuck.setattr(pipe, "take", lambda _limit: [])
+        stuck.setattr(pipe, "take", lambda *_: [])
         for number in (1, 2, 3):
             await here.write(job(number), writer="admission", id=f"w-{number}")
         await until(lambda: service.reader_lag == 3, "three are stored and not folded")

@@ -17,7 +17,7 @@ from phoenix.local.port_claims import KEPT, RESERVED, is_roots
 from phoenix.local.stack_layout import Layout, layout
 from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
-from phoenix.local.supervisor_child import LISTEN_FD
+from phoenix.local.supervisor_child import LISTEN
 from schemas.config import CloudConfig, User, WebPolicy
 from services.runtime.config.file import Config, ConfigError, load
 from tests.support.tools import tool
@@ -237,7 +237,7 @@ def test_haproxy_stands_where_the_embedded_balancer_would_with_an_agent_beside_i
     with socket.create_server(front.listen[0]) as listener:
         checked = subprocess.run(
             [*front.argv, "-c"],
-            env=os.environ | {LISTEN_FD: str(listener.fileno())},
+            env=os.environ | {LISTEN: f"fd@{listener.fileno()}"},
             pass_fds=[listener.fileno()],
             capture_output=True,
             text=True,

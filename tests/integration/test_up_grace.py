@@ -73,7 +73,7 @@ def test_who_asked_has_saved_when_its_host_is_granted_and_who_did_not_is_ended(c
 def test_more_than_the_department_allows_is_refused_in_words(cloud: Cloud) -> None:
     done = cloud.run("submit", "--grace", "2m", "--wrap", "true")
     assert done.returncode != 0
-    assert f"grace_s: 120 s is more than hpc allows: grace_max_s is {GRACE_S} s" in done.stderr
+    assert f"--grace: 120 s is more than hpc allows: grace_max_s is {GRACE_S} s" in done.stderr
 
 
 def _held(cloud: Cloud) -> int:

@@ -58,7 +58,8 @@ def test_up_status_down_and_up_again(cloud: Cloud) -> None:
     first = cloud.json("status")
     assert first["healthy"]
     assert first["hosts"] == 3
-    assert {p["name"]: p["health"] for p in first["processes"]} == {"nats": "ok", "opennebula": "ok"}
+    way_out = {"pasta"} if first["job_network"] == "own" and not first["job_network_reason"] else set()
+    assert {p["name"]: p["health"] for p in first["processes"]} == dict.fromkeys({"nats", "opennebula"} | way_out, "ok")
     assert first["isolation"] in ("none", "uid", "uid+cgroup")
     assert first["isolation_reason"] or first["isolation"] == "uid+cgroup"
     assert (Path(first["opennebula_auth_file"]).read_text()).startswith("oneadmin:")

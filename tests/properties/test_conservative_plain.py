@@ -43,6 +43,7 @@ class Plain:
                     self.there[name].append(Occupant(ALWAYS, ending.at, ending.shape))
         self.starts: list[Start] = []
         self.reserved: list[Reserved] = []
+        self.overdue: dict[str, None] = {}  # hosts on which a reservation began in the past (rule 7)
         self.passed: Place | None = None
 
     def free(self, name: str, at: float) -> Free:
@@ -95,7 +96,10 @@ class Plain:
             if since == NEVER:
                 return
             hosts, until = tuple(self.able(shape, since, since + length_s)[: shape.nodes]), since + length_s
-            self.reserved.append(Reserved(place.unit, max(self.now, since), hosts))
+            if since < self.now or not self.overdue.keys().isdisjoint(hosts):
+                self.overdue |= dict.fromkeys(hosts)
+            at = NEVER if not self.overdue.keys().isdisjoint(hosts) else since
+            self.reserved.append(Reserved(place.unit, at, hosts))
         for name in hosts:
             self.there[name].append(Occupant(since, until, shape))
 
@@ -119,7 +123,7 @@ def compare(world: World, most: int) -> Counter[str]:
             at = conservative.reservation(situation, unit)
             assert at in (None, NEVER) if unit not in told else at == told[unit].at
         given = [each for each in conservative.reservations(situation) if each.at < NEVER]
-        assert given == plain.reserved
+        assert given == [each for each in plain.reserved if each.at < NEVER]
     return Counter({"starts": len(found), "waits": len(plain.reserved) - len(found)})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 from collections import Counter, deque
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.fair_queue import QUANTUM, QUIET_S, Bounds, FairQueue, Taken
+from services.runtime.turns import AT_ONCE, Turn, Turns
 
 DEPARTMENTS, CALLERS = ("bio", "hpc", "web"), ("ann", "bob", "eve")
 SMALL = Bounds(
@@ -117,6 +120,18 @@ def test_whoever_could_be_served_does_not_wait(wanted: list[tuple[object, ...]])
         )
 
 
+@given(steps)
+def test_no_department_has_more_under_way_than_its_depth_however_many_ask(wanted: list[tuple[object, ...]]) -> None:
+    house = House(dataclasses.replace(SMALL, department_depth=5.0))
+    for step in wanted:
+        house.run([step])
+        under_way: dict[str, list[float]] = {}
+        for taken in house.under_way:
+            under_way.setdefault(taken.caller.department.name, []).append(taken.cost)
+        for costs in under_way.values():
+            assert sum(costs) <= 5.0 or len(costs) == 1  # one request always goes
+
+
 @given(st.dictionaries(st.sampled_from(DEPARTMENTS), st.integers(1, 3), min_size=2), st.sampled_from((0.5, 1.0, 2.0)))
 def test_departments_share_alike_whatever_they_ask_and_however_many_ask(asking: dict[str, int], cheap: float) -> None:
     """The bound of deficit round robin: between two that always wait, a quantum and the dearest request."""
@@ -165,6 +180,42 @@ def test_a_lone_department_has_all_that_is_served_at_once() -> None:
     assert house.now == 0.0
 
 
+def test_who_comes_beside_a_flood_finds_it_at_its_pace() -> None:
+    house = House(SMALL)
+    had = 0.0
+    for _ in range(200):
+        house.ask("hpc", "eve", 1.0, 1)
+        house.serve()
+        while house.under_way:
+            house.done()
+        house.now += 0.01
+    assert len(house.served) == 200, "alone"
+    began = house.now
+    while house.now < began + 10.0:
+        house.ask("bio", "bob", 1.0, 1)
+        for _ in range(5):
+            house.ask("hpc", "eve", 1.0, 1)
+        house.served.clear()
+        house.serve()
+        had += sum(taken.cost for taken in house.served if taken.caller.name == "eve")
+        while house.under_way:
+            house.done()
+        house.now += 0.25
+    pace = SMALL.rate_beside * 10.0
+    assert pace - SMALL.depth_beside <= had <= pace + SMALL.depth_beside
+
+
+def test_who_is_always_beside_others_is_paced_alone() -> None:
+    house = House(dataclasses.replace(SMALL, is_beside=True, waiting_max=100, department_waiting_max=100))
+    for _ in range(40):
+        assert house.ask("hpc", "eve", 1.0, 1) == ""
+    for _ in range(40):
+        house.serve()
+        house.done()
+    assert len(house.served) == SMALL.burst
+    assert house.queue.wake_at > house.now
+
+
 def test_who_comes_beside_a_flood_is_next() -> None:
     house = House(Bounds())
     for _ in range(3000):
@@ -206,3 +257,25 @@ def test_what_turned_out_dear_is_paid_for_before_the_next_turn() -> None:
     house.serve()
     assert house.queue.waiting == 1
     assert house.queue.wake_at == pytest.approx((1.0 + 100.0 - SMALL.burst) / SMALL.rate_beside)
+
+
+async def test_few_are_let_in_before_the_loop_comes_round() -> None:
+    turns, begun = Turns(), [0]
+    given: list[Turn] = []
+
+    def start(turn: Turn | None) -> None:
+        assert turn is not None
+        begun[-1] += 1
+        given.append(turn)
+
+    for _ in range(40):
+        assert turns.put("hpc", "ann", 1.0, 0, start) == ""
+    assert begun == [AT_ONCE]
+    leo: list[Turn | None] = []
+    assert turns.put("bio", "leo", 1.0, 0, leo.append) == ""
+    while sum(begun) < 40:
+        begun.append(0)
+        await asyncio.sleep(0)
+        assert begun[-1] <= AT_ONCE
+        assert leo, "who comes beside is among the next"
+    assert len(given) == 40

@@ -10,9 +10,11 @@ from schemas.facts import Fact
 from schemas.meta import Meta
 from services.runtime.core import NEVER
 from services.runtime.journal.fold import Fold
+from services.runtime.journal.snapshots import restore, take
 from tests.simulation.chaos_node import Message, Node
 from tests.simulation.chaos_policies import WALLTIME_S
 from tests.simulation.chaos_site import CORES, Machine
+from tests.support.memory import differences
 
 if TYPE_CHECKING:
     from tests.simulation.chaos import Chaos
@@ -153,6 +155,10 @@ def bytes_problems(world: Chaos) -> list[str]:
                 continue
             if (fold.custody.dump(), fold.core.dump()) != (node.custody.dump(), node.core.dump()):
                 found.append(f"{node.writer}: {name} gives another state than the one that lived (C6)")
+        loaded = Fold(node.writer, node.factory)
+        restore(take(node.writer, "j", replayed), loaded)
+        lost = differences(replayed.core, loaded.core)
+        found += [f"{node.writer}: {field} is lost with a restart from a snapshot (C6)" for field in lost]
     return found
 
 

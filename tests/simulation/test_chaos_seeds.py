@@ -83,6 +83,11 @@ def test_whatever_happens_nothing_runs_twice_and_everything_ends(first: int) -> 
         Chaos(seed).run()
 
 
+def test_a_department_that_is_back_before_it_was_closed_goes_on() -> None:
+    """Admission had read only the configuration without it: closed for ever, what waited there never began."""
+    Chaos(20156).run()
+
+
 def test_the_stories_are_worth_something() -> None:
     """… and chaos reaches what it is about: every fault, late facts, zombies, requeues, and jobs that end in every way."""
     kinds: Counter[str] = Counter()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.model import custody_model_bound as bound
 from tests.model import custody_model_cordon as cordon
+from tests.model import custody_model_departments as departments
 from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 
 SECONDS_MAX = 60.0
@@ -55,4 +56,18 @@ def test_hosts_that_are_set_apart_are_safe_and_come_back() -> None:
 @pytest.mark.parametrize("name", list(cordon.MUTANTS))
 def test_a_rule_about_hosts_that_are_set_apart_is_found(name: str) -> None:
     result = explore(cordon.Cordon(**cordon.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
+    assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
+
+
+@pytest.mark.parametrize("name", ["d1-again", "d1-thrice"])
+def test_departments_that_come_and_go_are_open_while_they_are_configured(name: str) -> None:
+    result = explore(departments.Departments(**departments.CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
+    print(f"{name}: {result['states']} states, {result['edges']} edges")
+    assert result["result"] == "ok"
+
+
+@pytest.mark.parametrize("name", list(departments.MUTANTS))
+def test_a_rule_about_departments_that_come_and_go_is_found(name: str) -> None:
+    made = departments.Departments(**departments.MUTANTS[name], off=(name,))
+    result = explore(made, trace=False, seconds=SECONDS_MAX)
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"

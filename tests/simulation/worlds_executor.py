@@ -154,7 +154,6 @@ class LedgerView(msgspec.Struct, array_like=True):
     freed: Names
     worn: Names
     rebound: dict[str, str]
-    refusals: dict[str, int]
     refused: list[f.VmAllocated]
     touched: dict[str, int]
     saved_at: dict[int, int]

@@ -33,50 +33,24 @@ from services.runtime.broker import credentials
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.service import Service
 from tests.integration.nats_process import NatsProcess
+from tests.support.clouds import cloud
 from tests.support.ports import free_port
 from tests.support.shells import Running
 from tests.support.until import DEADLINE_S, until
 
 CLOUD_ID = "c0ffee"
-TEXT = """
-[cloud]
-name = "test"
+TEXT = cloud(
+    "hpc:batch bio:batch web:web",
+    "ann:hpc bob:hpc leo:bio wim:web:manager wes:web root:operators:operator",
+    """
 [http]
 listen = "127.0.0.1:{http}"
 [monitor]
 listen = "127.0.0.1:{monitor}"
 [nats]
 file_max_mb = {file_max_mb}
-[[department]]
-name = "hpc"
-kind = "batch"
-[[department]]
-name = "bio"
-kind = "batch"
-[[department]]
-name = "web"
-kind = "web"
-[[user]]
-name = "ann"
-department = "hpc"
-[[user]]
-name = "bob"
-department = "hpc"
-[[user]]
-name = "leo"
-department = "bio"
-[[user]]
-name = "wim"
-department = "web"
-role = "manager"
-[[user]]
-name = "wes"
-department = "web"
-[[user]]
-name = "root"
-department = "operators"
-role = "operator"
-"""
+""",
+)
 
 
 class House:
@@ -210,7 +184,11 @@ class Guest:
         self._base = f"/v1/guest/{unit}/{attempt}/{rank}/"
         key = house.broker.config.guest_key_file.read_bytes().strip()
         tag = f"{CLOUD_ID}/{unit}/{attempt}/{rank}"
-        self.headers = {"Authorization": f"Bearer {hmac.new(key, tag.encode(), hashlib.sha256).hexdigest()}"}
+        self.token = hmac.new(key, tag.encode(), hashlib.sha256).hexdigest()
+        self.headers = {"Authorization": f"Bearer {self.token}"}
+
+    def path(self, call: str) -> str:
+        return self._base + call
 
     async def call(self, method: str, path: str, data: Any = None) -> tuple[int, bytes]:
         body = data if data is None or isinstance(data, bytes) else msgspec.json.encode(data)

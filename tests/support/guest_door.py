@@ -48,6 +48,7 @@ class Life:
     asked_next: int = 0
     gone: bool = False
     unavailable: int = 0
+    refuses: dict[str, tuple[int, str]] = field(default_factory=dict)  # call -> status and sentence
     requests: int = 0
 
     def text(self, stream: str = "stdout") -> str:
@@ -163,6 +164,11 @@ class GuestDoor:
                 return web.Response(status=503)
             if life.gone and not there:
                 return web.json_response({"status": "gone"}, status=410)
+            call = request.path.partition(f"/{path}/")[2]
+            if call in life.refuses:
+                status, sentence = life.refuses[call]
+                await request.read()
+                return web.json_response({"ok": False, "error": {"code": "x", "message": sentence}}, status=status)
             answer: web.StreamResponse = await handler(life, request)
             async with self._changed:
                 self._changed.notify_all()

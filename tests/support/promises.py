@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tests.support.clouds import cloud
+
 
 class Promise(NamedTuple):
     """Everything that one may publish, and subscribe to.  What is not here is denied."""
@@ -16,37 +18,9 @@ class Promise(NamedTuple):
     subscribe: tuple[str, ...]
 
 
-CLOUD: Final = """
-[cloud]
-name = "test"
-[[department]]
-name = "hpc"
-kind = "batch"
-[[department]]
-name = "web"
-kind = "web"
-[[user]]
-name = "ann"
-department = "hpc"
-[[user]]
-name = "bob"
-department = "hpc"
-[[user]]
-name = "mia"
-department = "hpc"
-role = "manager"
-[[user]]
-name = "lb"
-department = "web"
-[[user]]
-name = "wim"
-department = "web"
-role = "manager"
-[[user]]
-name = "root"
-department = "operators"
-role = "operator"
-"""
+CLOUD: Final = cloud(
+    "hpc:batch web:web", "ann:hpc bob:hpc mia:hpc:manager lb:web wim:web:manager root:operators:operator"
+)
 STREAMS: Final = ("PHOENIX", "EVENTS", "AUDIT", "KV_PHOENIX_LEASES", "OBJ_PHOENIX_SNAPSHOTS", "OBJ_PHOENIX_OBJECTS")
 
 

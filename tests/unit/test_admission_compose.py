@@ -157,10 +157,9 @@ def test_dependencies_are_known_jobs_of_the_same_department() -> None:
 def change(world: Fold, caller: Caller, verb: compose.Verb, *names: str) -> list[tuple[str, bool, str | None]]:
     """Change jobs as the desk does; (job, ok, error code) of each."""
     plan = compose.change_jobs(world.core, caller, verb, names)
-    for _, facts in plan:
-        for fact in compose.still_wanted(world.core, verb, facts, ()):
-            assert world.put(fact) is None
-    results = [compose.job_result(world.core, verb, result, facts) for result, facts in plan]
+    for fact in compose.still_wanted(world.core, verb, compose.change_facts(world.core, caller, verb, plan), ()):
+        assert world.put(fact) is None
+    results = [compose.job_result(world.core, verb, result, units) for result, units in plan]
     return [(x.job, x.ok, x.error.code if x.error else None) for x in results]
 
 
@@ -250,7 +249,10 @@ def test_facts_that_could_only_be_void_are_not_drafted() -> None:
     """A hundred impatient callers in one envelope must not look like a writer that is stuck (S4)."""
     world = fold()
     job = world.submit()
-    (_, cancel), (_, hold) = (compose.change_jobs(world.core, ANN, verb, [job])[0] for verb in ("cancel", "hold"))
+    cancel, hold = (
+        compose.change_facts(world.core, ANN, verb, compose.change_jobs(world.core, ANN, verb, [job]))
+        for verb in ("cancel", "hold")
+    )
     assert compose.still_wanted(world.core, "cancel", cancel, cancel) == []
     assert compose.still_wanted(world.core, "hold", hold, cancel) == []
     assert compose.still_wanted(world.core, "hold", hold, hold) == []
@@ -259,13 +261,66 @@ def test_facts_that_could_only_be_void_are_not_drafted() -> None:
     assert compose.still_wanted(world.core, "cancel", cancel, [report]) == []
 
 
+def test_what_is_said_of_an_array_is_one_fact_however_many_elements_it_has() -> None:
+    world = fold()
+    array, alone = world.submit(array="1-99:2,200"), world.submit()
+    world.put(f.JobHeld(job=f"{array}_7", user="ann"), f.JobCancelled(job=f"{array}_11", user="ann"))
+
+    def facts(verb: compose.Verb, *names: str) -> list[f.Fact]:
+        plan = compose.change_jobs(world.core, MIA, verb, names)
+        return compose.still_wanted(world.core, verb, compose.change_facts(world.core, MIA, verb, plan), ())
+
+    told = {"job": array, "dept": "hpc", "user": "mia"}
+    single = f.JobHeld(job=alone, user="mia")
+    assert facts("hold", array, alone) == [f.ArrayHeld(elements="1-99:2,200", **told), single]
+    assert facts("release", array) == [f.JobResumed(job=f"{array}_7", user="mia")]
+    assert facts("hold", f"{array}_3", f"{array}_200", f"{array}_1") == [f.ArrayHeld(elements="1,3,200", **told)]
+    assert facts("cancel", array) == [f.ArrayCancelled(elements="1-99:2,200", **told)]
+    assert facts("hold", f"{array}_3") == [f.JobHeld(job=f"{array}_3", user="mia")]
+
+
+@pytest.mark.parametrize("elements", [10_000, 10_001])
+def test_one_fact_names_no_more_elements_than_are_remembered_when_they_are_final(elements: int) -> None:
+    world = fold(array_max=20_000)
+    array = world.submit(array=f"1-{elements}")
+    facts = compose.change_facts(world.core, ANN, "cancel", compose.change_jobs(world.core, ANN, "cancel", [array]))
+    pieces = ["1-10000", "10001"][: elements - 9_999]
+    assert facts == [f.ArrayCancelled(job=array, dept="hpc", elements=piece, user="ann") for piece in pieces]
+
+
+def test_under_older_rules_each_element_has_a_fact_of_its_own() -> None:
+    world = fold()
+    array = world.submit(array="1-3")
+    world.put(f.JobHeld(job=f"{array}_2", user="ann"))
+    world.custody.state.rules = 3
+    plan = compose.change_jobs(world.core, ANN, "hold", [array])
+    facts = compose.still_wanted(world.core, "hold", compose.change_facts(world.core, ANN, "hold", plan), ())
+    assert facts == [f.JobHeld(job=f"{array}_{n}", user="ann") for n in (1, 3)]
+
+
+def test_of_an_array_too_what_could_only_be_void_is_not_drafted() -> None:
+    world = fold()
+    array = world.submit(array="1-3")
+    cancel, some, hold = (
+        compose.change_facts(world.core, ANN, verb, compose.change_jobs(world.core, ANN, verb, names))
+        for verb, names in (("cancel", [array]), ("cancel", [f"{array}_1", f"{array}_3"]), ("hold", [array]))
+    )
+    assert compose.still_wanted(world.core, "cancel", cancel, cancel) == []
+    assert compose.still_wanted(world.core, "cancel", some, cancel) == []
+    assert compose.still_wanted(world.core, "hold", hold, cancel) == []
+    assert compose.still_wanted(world.core, "cancel", cancel, some) == cancel
+    assert compose.still_wanted(world.core, "cancel", cancel, hold) == cancel
+    each = [f.JobCancelled(job=f"{array}_{n}", user="ann") for n in (1, 2, 3)]
+    assert compose.still_wanted(world.core, "cancel", cancel, each) == []
+
+
 def test_what_came_too_late_is_told() -> None:
     world = fold()
     job = world.submit()
     world.place(job, "h1")
     (plan,) = compose.change_jobs(world.core, ANN, "hold", [job])
     world.put(f.AttemptReported(unit=job, attempt=1, exit=0))
-    assert world.put(*plan[1]) is Void.UNIT_FINAL
+    assert world.put(f.JobHeld(job=job, user="ann")) is Void.UNIT_FINAL
     result = compose.job_result(world.core, "hold", *plan)
     assert not result.ok
     assert result.error is not None

@@ -8,7 +8,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.custody import Custody
-from schemas.meta import Meta
+from schemas.meta import Meta, Void
 from services.admission import core as core_module
 from services.admission.core import AdmissionCore
 from services.runtime.core import NEVER
@@ -95,6 +95,22 @@ def test_a_removed_department_is_closed_once_and_can_come_back() -> None:
     world.adopt(cloud("bio", "hpc"))
     world.put(*world.core.decide(5.0))
     assert world.custody.state.units[again].final == "cancelled"
+
+
+def test_a_department_that_is_there_again_before_it_was_closed_goes_on() -> None:
+    """Closing was decided on a configuration without it; the next one, with it, is first in the journal."""
+    world = fold()
+    job = world.submit(LEO)
+    world.adopt(cloud("bio"))
+    late = world.core.decide(1.0)
+    world.adopt(cloud())
+    assert [world.put(fact) for fact in late] == [Void.DEPARTMENT_NAMED]
+    assert world.core.decide(2.0) == [], "what came back void is not said again"
+    again = world.submit(LEO)
+    assert [world.custody.state.units[name].state for name in (job, again)] == ["pending", "pending"]
+    assert (world.core.unfinished("bio"), list(world.custody.state.closed)) == (2, [])
+    world.adopt(cloud("bio"))
+    assert world.core.decide(3.0) == late, "left out once more, it is closed"
 
 
 def test_it_never_wakes_by_itself() -> None:

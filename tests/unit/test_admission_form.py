@@ -92,8 +92,10 @@ def test_a_number_that_is_none_is_no_report() -> None:
 
 def test_the_other_facts() -> None:
     job = WORLD.submit(array="1-2")
-    plan = compose.change_jobs(WORLD.core, ANN, "cancel", [job, f"{job}_1"])
-    facts: list[Fact] = [fact for _, facts in plan for fact in facts]
+    facts: list[Fact] = []
+    for names in ([job, f"{job}_1"], [f"{job}_1"]):
+        plan = compose.change_jobs(WORLD.core, ANN, "cancel", names)
+        facts += compose.change_facts(WORLD.core, ANN, "cancel", plan)
     facts += compose.change_host(WORLD.core, ROOT, "cordon", r.HostNamed(host="h1"), 0.0)
     facts.append(compose.scale(WORLD.core, WIM, "web", r.ScaleSet(exact=1, for_s=r.WALLTIME_MAX_S), "d", 2e9))
     address = msgspec.json.decode(b'{"address":"127.0.0.1:1"}', type=BeganBody).address

@@ -14,6 +14,7 @@ from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRec
 from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission.asked import Asked, asking, current
 from services.admission.gate import Gate
+from services.runtime import tokens
 from services.runtime.bucket import Bucket, Buckets
 from services.runtime.callers import audit
 from services.runtime.callers.audit import Recorder
@@ -67,7 +68,7 @@ def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
 
 async def test_refusals_are_recorded_at_a_bounded_rate_and_the_rest_counted() -> None:
     desk = Desk()
-    refused = Refused("invalid", "m" * 5000, "tasks")
+    refused = Refused("invalid", "m " * 2500, "tasks")
     for _ in range(int(audit.REFUSED_BURST) + 7):
         desk.gate.refused(asks(), refused)
     lines = await desk.records()
@@ -93,6 +94,25 @@ async def test_who_is_not_known_is_bounded_by_address() -> None:
     lines = await desk.records()
     assert len(lines) == 2 * audit.REFUSED_BURST
     assert {subject for subject, _ in desk.messages} == {"phoenix.audit.site.refused"}
+
+
+@pytest.mark.parametrize(
+    "secret", ["-" + tokens.new()[1:], "ab" * 32, "S" + "UAB7" * 14 + "A"], ids=["token", "key", "seed"]
+)
+async def test_what_may_be_a_token_is_not_recorded_wherever_it_stands(secret: str) -> None:
+    desk, beginning = Desk(), f"{secret[:4]}…"
+    asked = Asked(f"GET /{secret}", "http", peer=f"{secret} by 10.0.0.1", client=f"curl/{secret}", names=(secret,))
+    desk.gate.refused(asked, Refused("denied", f"Host: no name {secret!r}"))
+    (line,) = await desk.records()
+    assert (line.kind, line.peer) == (f"GET /{beginning}", f"{beginning} by 10.0.0.1")
+    assert (line.client, line.names) == (f"curl/{beginning}", (beginning,))
+    assert line.message == f"Host: no name '{beginning}'"
+
+
+async def test_whose_public_key_was_refused_is_recorded() -> None:
+    desk, key = Desk(), "U" + "AB7C" * 13 + "ABC"
+    desk.gate.refused(asks(names=(key,)), Refused("denied", "m"))
+    assert [line.names for line in await desk.records()] == [(key,)]
 
 
 async def test_a_department_that_is_no_name_is_recorded_for_the_site() -> None:
@@ -179,7 +199,9 @@ async def test_granted_and_refused_have_subjects_of_their_own() -> None:
         (r.JobsNamed(jobs=("1", "2")), Done(), ("1", "2")),
         (r.HostNamed(host="h1"), Done(), ("h1",)),
         (r.LeaseNamed(lease="9"), Done(), ("9",)),
-        (r.ScaleSet(minimum=3), Done(), ("web",)),
+        (r.ScaleSet(minimum=3), Done(), ("web at least 3",)),
+        (r.ScaleSet(exact=0, for_s=60), Done(), ("web exactly 0 for 60 s",)),
+        (r.ScaleSet(auto=True), Done(), ("web auto",)),
         (r.ReleaseDeploy(), r.Deployed(release=3), ("web release 3",)),
         (r.InstanceReport(unit="web.1", attempt=1, state="drained"), Done(), ("web.1",)),
         (r.LeaseCreate(kind="immediate", duration_s=60), r.LeaseGranted(lease="4", kind="immediate", nodes=1), ("4",)),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.admission import launch
-from services.admission.launch import EventBody, EventsBody, LaunchBody, Launches, blocks
+from services.admission.launch import EventBody, EventsBody, LaunchBody, Launches, blocks, refuse_beyond
 from services.runtime.edge import Refused
 
 KEY = ("7", 1)
@@ -48,6 +48,12 @@ async def test_ranks_count_their_events_apart_and_what_was_read_is_forgotten() -
     assert [event.n for event in found] == sorted({event.n for event in found})
     assert await launches.events(KEY, "a", found[2].n, 0.0) == found[3:]
     assert await launches.events(KEY, "a", 0, 0.0) == found[3:]
+
+
+def test_more_tasks_than_cores_are_refused_in_words() -> None:
+    refuse_beyond(4, 4)
+    with pytest.raises(Refused, match=r"2 tasks on the 1 core of this job: .* or launch with --overcommit"):
+        refuse_beyond(2, 1)
 
 
 async def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:

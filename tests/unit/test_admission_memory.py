@@ -19,6 +19,7 @@ from services.admission import core as core_module
 from services.admission.core import AdmissionCore, Answered
 from services.runtime.core import NEVER
 from tests.support.admission import LEO, MIA, Fold, cloud, fold
+from tests.support.closing import left_out
 
 STUCK = Reason(code=Code.RECLAIMED, params={"hosts": 2})
 
@@ -70,6 +71,8 @@ def test_without_that_nothing_is_held() -> None:
 )
 def test_what_somebody_else_decides_comes_before_a_hold(then: f.Fact) -> None:
     world, _ = handed_back()
+    if isinstance(then, f.DepartmentClosed):
+        world.put(left_out(world.custody, then.dept), writer="provisioner")
     assert world.put(then, writer="scheduler.hpc" if isinstance(then, f.UnitPlaced) else "admission") is None
     assert [fact for fact in world.core.decide(0.0) if isinstance(fact, f.JobHeld)] == []
     assert msgspec.msgpack.decode(world.core.dump())["holds"] == {}
@@ -153,7 +156,7 @@ def test_who_goes_on_no_more_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -
     assert list(world.core._resuming) == [first, second]
     world.close(first, f.Disposal.REQUEUE, attempt=2)
     assert list(world.core._resuming) == [second]
-    world.put(f.DepartmentClosed(dept="hpc"))
+    world.put(left_out(world.custody, "hpc"), f.DepartmentClosed(dept="hpc"))
     assert (list(world.core._resuming), world.core.unit(second)) == ([], None)
 
 
@@ -208,7 +211,7 @@ def test_of_a_closed_web_department_nothing_is_remembered_but_of_the_others() ->
     world.adopt(msgspec.structs.replace(both, departments=changed))
     assert [bool(world.core.reported(unit)) for unit in ("web.1", "shop.1")] == [True, True]
     assert [world.core.begun_with(unit) for unit in ("web.1", "shop.1")] == [Release(), Release(health_path="/a")]
-    world.put(f.DepartmentClosed(dept="shop"))
+    world.put(left_out(world.custody, "shop"), f.DepartmentClosed(dept="shop"))
     assert [bool(world.core.reported(unit)) for unit in ("web.1", "shop.1")] == [True, False]
     assert [world.core.begun_with(unit) for unit in ("web.1", "shop.1")] == [Release(), None]
     assert list(msgspec.msgpack.decode(world.core.dump())["configured"]) == ["web"]

@@ -95,7 +95,7 @@ def test_memory_for_each_core_that_no_host_has_is_refused_by_its_name() -> None:
     with pytest.raises(Refused, match=r"no host has 8 cores together with 8008 MiB \(the largest is big") as error:
         shape(cpus_per_task=8, nodes=1, memory_per_core_mb=1001)
     assert error.value.field == "memory_per_core_mb"
-    with pytest.raises(Refused, match="40 tasks of 1 cores with 9000 MiB for each core do not fit all hosts together"):
+    with pytest.raises(Refused, match="40 tasks of 1 core with 9000 MiB for each core do not fit all hosts together"):
         shape(tasks=40, memory_per_core_mb=9000)
 
 

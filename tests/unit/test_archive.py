@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.monitor.history.archivist import STEP_MAX, purges, reach
+from services.monitor.history.archivist import STEP_MAX, kept, purges, reach
 from services.runtime.journal.archive import CHAIN, SEGMENT_MAX, Archive, Broken
 from services.runtime.journal.fold import Stored
 
@@ -161,6 +161,25 @@ def test_a_chain_that_makes_no_sense_is_broken(archive: Archive, line: str) -> N
 )
 def test_how_far(end: int, begun: int, keep: int, snapshots: list[int], to: int) -> None:
     assert reach(end, begun, keep, snapshots, step_min=10) == to
+
+
+@pytest.mark.parametrize(
+    ("keep", "messages", "used", "most", "stay"),
+    [
+        (1000, 800, 500, 1000, 1000),  # half full: as many as may be
+        (1000, 800, 501, 1000, 638),  # more: so many that it is two fifths full
+        (100, 800, 501, 1000, 100),  # … and never more than may be
+        (1000, 3, 990, 1000, 1),
+        (1000, 1, 990, 1000, 1),  # one stays, whatever its size
+        (0, 800, 990, 1000, 0),  # everything is kept
+        (1000, 800, 990, -1, 1000),  # no limit
+        (1000, 800, 990, 0, 1000),
+    ],
+)
+def test_a_journal_that_is_more_than_half_full_keeps_less(
+    keep: int, messages: int, used: int, most: int, stay: int
+) -> None:
+    assert kept(keep, messages, used, most) == stay
 
 
 @given(to=st.integers(1, 50), order=st.lists(st.sampled_from("abc"), min_size=1, max_size=60))

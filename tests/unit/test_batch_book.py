@@ -77,13 +77,13 @@ def test_whoever_is_looked_at_again_is_in_the_queue_once_and_only_if_it_may_star
     found.submit("2", after=(Dependency(condition="afterok", job="1"),))
     for name in ("1", "2"):
         found.book.refresh(name)
-        found.book.held(f.JobResumed(job=name, user="ann"))
+        found.book.resumed(name)
     assert found.waiting() == ["1"]
     found.custody.state.config = cloud(batch("bio"))
     found.ran("1", 5.0, Code.RECLAIMED)
     assert found.waiting() == ["1"]
     found.submit("7", array=(0,))
-    found.book.held(f.JobResumed(job="7", user="ann"))
+    found.book.resumed("7")
     assert found.waiting() == ["1", "7_0"]
 
 
@@ -127,18 +127,18 @@ def test_a_lease_whose_time_runs_waits_for_seconds_at_most(lease: bool, most_s: 
 def test_a_held_job_is_not_eligible_and_a_persons_word_lets_it_try_anew() -> None:
     found = desk("1", "2")
     found.unit("1").held = True
-    found.book.held(f.JobHeld(job="1", user="ann"))
+    found.book.held("1")
     assert found.waiting() == ["2"]
     found.custody.state.at += 50.0
     found.unit("1").held = False
-    found.book.held(f.JobResumed(job="1", user="ann"))
+    found.book.resumed("1")
     assert found.waiting() == ["1", "2"]
     assert found.state.jobs["1"].since == AT + 50.0
     for _ in range(3):
         found.place("2")
         found.close("2", Code.HOST_LOST)
     assert found.waiting() == ["1"]
-    found.book.held(f.JobResumed(job="2", user="ann"))
+    found.book.resumed("2")
     assert found.waiting() == ["1", "2"]
     assert found.again("2").launches == 0
 
@@ -169,10 +169,11 @@ def test_only_who_was_kept_waiting_is_as_young_as_its_release(state: str) -> Non
     if state == "of an array":
         found.book.queue.remove("1_0")
     found.custody.state.at += 50.0
-    kind = f.JobHeld if state == "held again" else f.JobResumed
     if state == "held again":
         found.book.queue.remove("1")
-    found.book.held(kind(job="1_0" if state == "of an array" else "1", user="ann"))
+        found.book.held("1")
+    else:
+        found.book.resumed("1_0" if state == "of an array" else "1")
     assert found.state.jobs["1"].since == AT
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas.config import MultiFactor
 from schemas.custody import RULES, Custody
 from schemas.reasons import Code, because
 from services.runtime.core import NEVER
@@ -141,6 +142,21 @@ def test_an_order_is_not_asked_while_nobody_waits_or_the_department_is_none(monk
     assert counted.again(world, lambda w: w.grant("hpc")) == 0
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("bio"))))
     assert counted.again(world, lambda w: w.submit()) == 0
+
+
+def test_a_moment_at_which_priorities_are_others_is_not_passed_over_when_another_department_is_heard_first() -> None:
+    world = cluster(1, order="multi-factor", multi_factor=MultiFactor(backfill="none", period_s=10.0), **PATIENT)
+    running(world, user="bob", cores=3)
+    waits = [world.submit(user=user, cores=cores) for user, cores in (("bob", 4), ("ann", 1))]
+    world.settle()
+    assert [world.unit(job).state for job in waits] == ["pending", "pending"], "bob's comes first and does not fit"
+    moment = core(world).wake_at()
+    assert moment == world.now + 10.0
+    world.now = moment + 1.0
+    world.strict = False  # nobody asks it for a decision
+    world.submit("bio")
+    assert core(world).wake_at() == moment
+    assert placed(world) == {waits[1]: ("h1",)}, "bob has used something by now, and ann has not"
 
 
 # ------------------------------------------------------------------------------------------------------------ one decision

@@ -16,6 +16,7 @@ from schemas.reasons import Code, because
 from services.runtime.core import NEVER
 from services.scheduler.batch.core import KEPT_S
 from services.scheduler.batch.state import Paused, Refused
+from tests.support.closing import close, left_out
 from tests.support.leases import lease
 from tests.support.scheduling import able, cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud, web
@@ -50,6 +51,15 @@ def end(world: World, disposal: Disposal = Disposal.REQUEUE, code: Code = Code.R
     world.write("scheduler.hpc", closing)
 
 
+def closes(world: World, dept: str) -> None:
+    """That it was left out is known already."""
+    world.write("provisioner", left_out(world.custody, dept))
+    world.settle()
+    world.settle()
+    assert core(world).rests_until_woken()
+    world.write("admission", f.DepartmentClosed(dept=dept))
+
+
 WAKE: dict[str, Callable[[World], Any]] = {
     "a job": lambda w: w.submit(nodes=9),
     "a hold": lambda w: w.write("admission", f.JobHeld(job="2", user="ann")),
@@ -68,7 +78,7 @@ WAKE: dict[str, Callable[[World], Any]] = {
     "a configuration": lambda w: adopt(w, batch("hpc"), batch("bio")),
     "starts that go on": lambda w: w.write("executor", f.StartsResumed(why="x")),
     "a void fact": lambda w: w.write("executor", f.HostCleared(host="h1")),
-    "a closed department": lambda w: w.write("admission", f.DepartmentClosed(dept="hpc")),
+    "a closed department": lambda w: closes(w, "hpc"),
 }
 LEAVE: dict[str, Callable[[World], Any]] = {
     "another's job": lambda w: w.submit("bio"),
@@ -82,7 +92,7 @@ LEAVE: dict[str, Callable[[World], Any]] = {
     "the same again": lambda w: described(w, "h3"),
     "a host's use": lambda w: w.write("executor", f.HostObserved(host="h1", cpu=0.9, memory=0.1)),
     "starts that are paused": lambda w: w.write("executor", f.StartsPaused(since=1.0, failed=9, tried=9, why="x")),
-    "another department that is closed": lambda w: w.write("admission", f.DepartmentClosed(dept="bio")),
+    "another department that is closed": lambda w: closes(w, "bio"),
 }
 
 
@@ -158,7 +168,7 @@ def test_a_closed_department_has_nothing_open() -> None:
     world = cluster(2)
     running(world)
     world.strict = False
-    world.write("admission", f.DepartmentClosed(dept="hpc"))
+    close(world, "hpc")
     c = core(world)
     assert (c.open, c.limits.next_due(), c.active, c.state.jobs) == ({}, NEVER, False, {})
 

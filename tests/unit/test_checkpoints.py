@@ -19,6 +19,7 @@ from services.scheduler.batch import reclaim
 from services.scheduler.explain import why as batch_why
 from services.scheduler.policies.victims import Candidate
 from tests.support.admission import fold
+from tests.support.closing import left_out
 from tests.support.scheduling import closed, cluster, core, running
 from tests.support.world import World
 
@@ -228,7 +229,7 @@ def test_the_checkpoints_of_a_closed_department_are_forgotten() -> None:
     job = world.submit(array="1-2")
     world.place(f"{job}_1", "h1")
     world.put(fact(f"{job}_1"))
-    world.put(f.DepartmentClosed(dept="hpc"))
+    world.put(left_out(world.custody, "hpc"), f.DepartmentClosed(dept="hpc"))
     assert world.core.checkpoint(f"{job}_1") is None
 
 

@@ -39,6 +39,9 @@ def test_names_are_of_the_jobs_directory_wherever_it_is_called(room: Path, monke
         checkpoint.relative("a")
     with pytest.raises(LaunchError, match="not below"):
         checkpoint.relative(str(room / ".." / "token"))
+    for name in ("a\nb", "a\x1b", "\x7f"):
+        with pytest.raises(LaunchError, match="its name has control characters"):
+            checkpoint.relative(str(room / name))
 
 
 def test_outside_of_a_job_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

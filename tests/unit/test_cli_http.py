@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
+from phoenix.cli import cloud, sbatch
+from phoenix.cli.__main__ import main
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response, parse_url, query, refusal
 from phoenix.cli.signal import post_signal
@@ -144,6 +146,60 @@ def test_a_signal_that_the_configuration_refuses_has_its_own_remedy(server: Serv
     assert (caught.value.code, caught.value.message) == (4, "wim may not do this: no")
 
 
+@pytest.mark.parametrize(
+    ("field", "message", "told"),
+    [
+        ("walltime_s", "walltime_s: 9 s is more than hpc allows", "--time: 9 s is more than hpc allows"),
+        ("memory_mb", "memory_mb: a whole number from 0 to 9 is wanted", "--mem: a whole number from 0 to 9 is wanted"),
+        ("cpus_per_task", "cpus_per_task: no host has 9 cores", "--cpus-per-task: no host has 9 cores"),
+        ("name", "name must not hold control characters", "--job-name: name must not hold control characters"),
+        ("inputs[1].name", "a relative path is wanted", "--input b=/x: a relative path is wanted"),
+        ("keep[0]", "a relative path is wanted", "--keep ../x: a relative path is wanted"),
+        ("keep[7]", "no", "--keep: no"),
+        ("script", "is too large", "script: is too large"),
+        ("", "no", "no"),
+    ],
+)
+def test_a_refused_job_is_told_in_the_words_that_asked_for_it(field: str, message: str, told: str) -> None:
+    given = sbatch.directives_parser().parse_args(["--input", "a", "--input", "b=/x", "--keep", "../x"])
+    error = {"code": "invalid", "message": message, "field": field}
+    refused = refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+    assert str(sbatch.in_options(refused, given)) == told
+    assert sbatch.in_options(refused, given).code == refused.code
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "told"),
+    [
+        (["scale", "web", "4"], "minimum", "N: no"),
+        (["scale", "web", "--exact", "4"], "exact", "--exact: no"),
+        (["deploy", "web", "--health-path", "x y"], "health_path", "--health-path: no"),
+        (["signal", "web", "--claim", "4"], "instances", "--claim: no"),
+    ],
+)
+def test_what_is_wrong_with_a_web_department_s_request_is_told_by_option(
+    words: list[str], field: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def post(_client: Client, _path: str, _payload: object) -> None:
+        error = {"code": "invalid", "message": f"{field}: no", "field": field}
+        raise refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+
+    site = cloud.Cloud("http://127.0.0.1:1", data=None, kinds={"hpc": "batch", "web": "web"}, users=[], chosen="")
+    monkeypatch.setattr(cloud, "find", lambda _args: site)
+    monkeypatch.setattr(Client, "post", post)
+    monkeypatch.setattr(cloud.Cloud, "_client", lambda _self, _default: Client("http://127.0.0.1:1"))
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith(f"phoenix: {told}")
+    words[1] = "hpc"
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("phoenix: hpc is a batch department")
+
+
+def test_what_the_address_names_is_named_by_the_sentence() -> None:
+    error = {"code": "invalid", "message": "3 is an array: name an element, for example 3_1", "field": "id"}
+    assert str(refusal(Response(400, {}, msgspec.json.encode({"error": error})))) == error["message"]
+
+
 def test_addresses() -> None:
     assert parse_url("http://[::1]:80/base/") == (False, "::1", 80, "base")
     assert parse_url("https://site.example") == (True, "site.example", 443, "")
@@ -176,4 +232,5 @@ def test_what_is_out_of_range_is_told_in_plain_words(given: dict[str, object], t
     with pytest.raises(r.Malformed) as caught:
         r.decode("job.submit", msgspec.json.encode({"script": "x"} | given), True)
     error = {"code": "invalid", "message": caught.value.message, "field": caught.value.field}
-    assert str(refusal(Response(400, {}, msgspec.json.encode({"error": error})))) == told
+    found = refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+    assert (str(found), found.code) == (told, 2)

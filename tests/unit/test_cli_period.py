@@ -28,6 +28,11 @@ def test_what_is_no_instant_is_said_so(text: str) -> None:
         period.instant("--since", text, 1e9)
 
 
+def test_a_span_that_is_too_long_is_said_so() -> None:
+    with pytest.raises(CliError, match="--since: '99999999d' is too long: at most 100000d"):
+        period.instant("--since", "99999999d", 1e9)
+
+
 def test_a_period_has_begun_and_its_ends_are_in_order() -> None:
     assert period.span("24h", None, 1e9) == (1e9 - 86_400.0, None)
     with pytest.raises(CliError, match="--since 2002-01-01 is to come"):

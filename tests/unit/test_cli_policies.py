@@ -51,6 +51,13 @@ def test_without_a_cloud_all_are_listed_with_their_sources(capsys: pytest.Captur
     assert lines[at + 2] == "    Source: Phoenix Cloud paper, III-D."
 
 
+def test_a_configuration_that_cannot_be_read_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs(tmp_path)
+    (tmp_path / "site.toml").write_text(SITE.replace('"batch"', '"bath"'))
+    assert main(["policies"]) == 0
+    assert "which departments use which cannot be read: " in capsys.readouterr().err
+
+
 def test_with_a_cloud_it_says_who_uses_which(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs(tmp_path)
     listed = json.loads(told(capsys, "--json"))["policies"]

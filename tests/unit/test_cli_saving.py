@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from phoenix.cli import waiting
+from phoenix.cli import output, waiting
+from phoenix.cli.__main__ import main
 from phoenix.cli.errors import CliError
+from phoenix.cli.http import Response
 
 
 def test_what_was_saved_is_not_replaced_by_nothing(tmp_path: Path) -> None:
@@ -20,3 +25,35 @@ def test_what_was_saved_is_not_replaced_by_nothing(tmp_path: Path) -> None:
     assert file.read_bytes() == b"hello, again"
     waiting._write(file, b"", keeps=False)  # a job that was waited for, and printed nothing
     assert file.read_bytes() == b""
+
+
+REMOVED = "removed 30d after the job's end, at 2026-02-03T04:05:06Z (store_keep_s), if there was any"
+
+
+class Door:
+    """Of a job of which nothing is there any more."""
+
+    def fetch(self, _method: str, _path: str) -> Response:
+        return Response(200, {"phoenix-offset": "0", "phoenix-end": "true", "phoenix-removed": REMOVED}, b"")
+
+    def get(self, path: str) -> dict[str, Any]:
+        return {"files": [], "removed": REMOVED} if path.endswith("/files") else {"job": {"job": "7", "units": []}}
+
+
+@pytest.mark.parametrize(
+    ("words", "out", "err"),
+    [
+        ([], "", f"phoenix: there is no output: {REMOVED}\n"),
+        (["--follow"], "", f"phoenix: there is no output: {REMOVED}\n"),
+        (["--save", "-"], "", f"phoenix: there is no output: {REMOVED}\n"),
+        (["--files"], f"no files are kept: {REMOVED}\n", ""),
+        (["--json"], {"job": "7", "stdout": "", "removed": REMOVED}, ""),
+    ],
+)
+def test_what_the_cloud_has_removed_is_told(
+    words: list[str], out: Any, err: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output.cloud, "find", lambda _args: SimpleNamespace(operator=Door))
+    assert main(["output", "7", *words]) == 0
+    said = capsys.readouterr()
+    assert (json.loads(said.out) if isinstance(out, dict) else said.out, said.err) == (out, err)

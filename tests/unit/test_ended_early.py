@@ -26,6 +26,7 @@ from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
 from tests.support.scheduling import core
 from tests.support.world import World
+from tests.unit.test_monitor_core import shown
 
 HOUR_MS = 3_600_000
 
@@ -64,7 +65,7 @@ class Preempted:
         return next(dict(job) for job in found["jobs"] if job["unit"] == self.job)
 
     def view(self) -> dict[str, Any]:
-        found = Views(self.written.core).job(self.job)
+        found = shown(Views(self.written.core), self.job)
         assert found is not None
         return cli_show.normal(found, self.job)
 

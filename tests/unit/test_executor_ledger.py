@@ -13,6 +13,7 @@ from services.executor.calls import Allocate
 from services.executor.core import ExecutorCore
 from services.executor.ledger import Ledger
 from services.executor.lifecycle import Aim
+from tests.support.closing import close
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST, WHY, config_adopted
 
@@ -206,7 +207,7 @@ def test_when_a_department_closes_all_its_vms_end_and_nobody_elses() -> None:
     bench.settle()
     bench.run("3", "h1")
     bench.close("3", disposal=SUSPEND)
-    bench.write("admission", f.DepartmentClosed(dept="hpc"))
+    close(bench, "hpc")
     aims = {key: ledger(bench).aim(key, bench.now) for key in bench.custody.state.vms}
     assert aims == {"1/1/0": Aim.END, "3/1/0": Aim.END, "web.1/1/0": Aim.RUN}
 

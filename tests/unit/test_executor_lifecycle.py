@@ -12,6 +12,7 @@ from schemas.config import Warm
 from services.executor import diagram
 from services.executor.calls import Allocate, Call, Deploy, Phase, Terminate
 from services.executor.lifecycle import ASKED, TOLD, Act, Aim, Told, after
+from tests.support.closing import close as close_department
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST, WHY
 
@@ -92,7 +93,7 @@ def _close(bench: Bench, disposal: f.Disposal) -> None:
 
 def _department_closes(bench: Bench) -> None:
     """Its attempt is over, and nobody will ask for it."""
-    bench.write("admission", f.DepartmentClosed(dept="hpc"))
+    close_department(bench, "hpc")
 
 
 def _part_is_lost(bench: Bench) -> None:

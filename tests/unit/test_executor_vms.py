@@ -9,6 +9,7 @@ from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.custody import RULES, Custody
 from services.executor.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
 from services.executor.core import ExecutorCore
+from tests.support.closing import left_out
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD, FAST, WHY
 
@@ -221,6 +222,8 @@ def test_x4_every_way_to_die_dooms_the_vm() -> None:
     ):
         bench = held()
         [vm] = bench.run("1", "h0")
+        if isinstance(fact, f.DepartmentClosed):
+            bench.write("provisioner", left_out(bench.custody, fact.dept))
         bench.write(writer, fact)
         assert killed_by(bench) == pytest.approx(FAST.kill_s)
         assert bench.calls() == [Terminate("1/1/0", vm, False)]

@@ -11,6 +11,7 @@ from schemas.custody import Custody
 from services.executor.aims import LINGER_S
 from services.executor.calls import Allocate, Deploy, Outcome, Phase, Terminate
 from services.executor.core import ExecutorCore
+from tests.support.closing import close
 from tests.support.executor_bench import Bench, held, host_sight, kinds
 from tests.support.executor_stage import FAST, config_adopted
 
@@ -269,7 +270,7 @@ def test_the_journal_says_why_one_does_not_go_on_waiting(why: str) -> None:
     elif why == "its host was given back":
         bench.write("scheduler.hpc", f.HostReleased(host="h0"))
     else:
-        bench.write("admission", f.DepartmentClosed(dept="hpc"))
+        close(bench, "hpc")
     bench.settle()
     ends = {fact.unit: fact.why for fact in bench.written if isinstance(fact, f.VmEnded)}
     assert ends == dict.fromkeys(["1"] if why == "its room was needed" else ["1", "2", "3", "4"], why)

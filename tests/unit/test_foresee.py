@@ -13,7 +13,9 @@ from schemas.reasons import Code, because
 from schemas.sentences import sentence
 from schemas.sentences.told_foreseen import starts
 from services.scheduler.batch.core import BatchCore
+from services.scheduler.explain import foresee as foreseeing
 from services.scheduler.explain.foresee import FIRST, foresee
+from services.scheduler.explain.why import why
 from tests.support.world import World, batch, cloud, web
 
 
@@ -79,6 +81,34 @@ def test_for_whom_the_order_keeps_room_is_planned() -> None:
         (Sure.PLANNED, 100),
         (Sure.PLANNED, 110),
     ]
+
+
+@pytest.mark.parametrize("order", ["easy", "conservative"])
+def test_the_present_is_no_promise_while_somebody_is_there_beyond_the_expected_end(
+    order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job of ten seconds whose guest takes a minute to call: it has the host until then, and its ten seconds after it."""
+    world = cluster(3, order=order, boot_timeout_s=1000.0)
+    slow = world.submit(cores=4, walltime_s=10)
+    world.submit(nodes=2, cores=4, walltime_s=5000)
+    world.settle()
+    first, then = world.submit(cores=4, walltime_s=1000), world.submit(cores=4, walltime_s=1000)
+    core = world.seats["scheduler.hpc"].core
+    world.settle()
+    assert why(core, first, world.now)[0].params["reserved_in_s"] == 10
+    world.now += 60.0
+    for unit in (first, then):
+        assert "reserved_in_s" not in why(core, unit, world.now)[0].params
+    found = ahead(world, first)
+    assert (found[first].sure, in_s(world, found[first])) == (Sure.BY_WALLTIMES, 10)
+    monkeypatch.setattr(foreseeing, "STEPS_MAX", 0)
+    found = ahead(world, first, then)
+    assert {word.sure for word in found.values()} == {Sure.CANNOT_SAY}
+    monkeypatch.undo()
+    world.begin(slow)
+    assert why(core, first, world.now)[0].params["reserved_in_s"] == 10
+    found = ahead(world, first)
+    assert (found[first].sure, in_s(world, found[first])) == (Sure.PLANNED, 10)
 
 
 def test_room_that_is_kept_is_no_promise_if_somebody_may_come_before() -> None:

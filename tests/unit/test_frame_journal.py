@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib
+import inspect
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,16 @@ from schemas.custody_check import check
 from schemas.envelope import Garbage, UnknownFact, decode
 from services.runtime.journal.fold import Fold, Stored
 from tests.fixtures import make_journal
+from tests.support.memory import BESIDE, differences
 from tests.unit.frame_cores import NAMES, cores
+from tests.unit.frame_source import module, sources
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
+OWNERS = {path.partition(".")[0] for path in BESIDE}
 DIGESTS = {
+    "journal_v10_arrays.jsonl": "26fc8b7278c5049514febc25d3b0849d1d9da123d67182e7361d6a6360e372fd",
     "journal_v9_measured.jsonl": "93d4428a615b494b967f0f128441e060b4f8ba0d22397bc922c95ba193677a77",
     "journal_v8_cordoned.jsonl": "7cf9bc2354d63e78266f5b31a57f1081851c389d001bb6c8a6ce616c9cf01db5",
     "journal_v7_terminated.jsonl": "3bb9370da2bd26823ba29df2e6bc59b60c7b138709d0f79a003aeb0a53698d30",
@@ -133,7 +140,7 @@ def test_every_core_folds_a_recorded_journal(path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", CORES)
 @pytest.mark.parametrize("path", RECORDED, ids=lambda p: p.name)
 def test_a_snapshot_anywhere_leads_to_the_same_bytes(path: Path, name: str) -> None:
-    """Recovery is a snapshot plus the facts after it (DESIGN §1)."""
+    """Recovery is a snapshot plus the facts after it (DESIGN §1): the bytes, and whatever a core remembers beside them."""
     messages = stored(path)
     through = Fold(None, CORES[name])
     snapshots = []
@@ -147,6 +154,28 @@ def test_a_snapshot_anywhere_leads_to_the_same_bytes(path: Path, name: str) -> N
         for message in messages[cut:]:
             resumed.feed(message)
         assert state(resumed) == state(through), f"snapshot before position {cut + 1}"
+        assert differences(through.core, resumed.core) == [], f"lost with a snapshot before position {cut + 1}"
+
+
+def test_what_may_be_lost_with_a_snapshot_still_exists() -> None:
+    known = {cls.__name__: "".join(map(inspect.getsource, cls.__mro__[:-1])) for cls in owners()}
+    assert [path for path in BESIDE if path.partition(".")[2] not in known.get(path.partition(".")[0], "")] == []
+
+
+def owners() -> Iterator[type[Any]]:
+    """The classes whose fields may be lost."""
+    for path in sources("services"):
+        for cls in vars(importlib.import_module(module(path))).values():
+            if inspect.isclass(cls) and cls.__module__ == module(path) and cls.__name__ in OWNERS:
+                yield cls
+
+
+def test_a_field_that_is_lost_with_a_snapshot_is_named() -> None:
+    folded = [Fold(None, CORES["ProvisionerCore"]) for _ in range(2)]
+    assert differences(folded[0].core, folded[1].core) == []
+    folded[0].core._state.if_idle["web"] = 1  # type: ignore[attr-defined]
+    folded[0].core._firm = {"web": 1}  # type: ignore[attr-defined]
+    assert differences(folded[0].core, folded[1].core) == ["ProvisionerCore._firm", "_State.if_idle"]
 
 
 def test_a_recorded_journal_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

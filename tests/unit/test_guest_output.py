@@ -92,5 +92,14 @@ async def test_a_jobs_stream_ends_at_its_limit(streams: Streams, monkeypatch: py
     streams.write(b"ab")
     await streams.job.flush()
     assert streams.job.dropped
+    assert streams.job.why == "at most 10 bytes of a stream are kept"
     assert os.fstat(streams.fd).st_size == 0
     assert streams.life.text("stderr") == "0123456789"
+
+
+async def test_a_limit_of_the_door_is_told_in_its_words(streams: Streams) -> None:
+    told = "at most 4 bytes of a stream are kept (output_max_bytes)"
+    streams.life.refuses["output/stderr"] = (413, told)
+    streams.write(b"01234")
+    await streams.job.flush()
+    assert (streams.job.dropped, streams.job.why) == (True, told)

@@ -30,7 +30,7 @@ def names(room: Room, patterns: list[str]) -> list[str]:
     return matching(room.work, patterns, room.uid).names
 
 
-@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../b", "a\0b", "."])
+@pytest.mark.parametrize("name", ["", "/etc/passwd", "../x", "a/../../b", "a\0b", ".", "a\nb", "a\x1bb", "\x7f"])
 def test_names_that_leave_the_directory_are_refused(name: str) -> None:
     with pytest.raises(UnsafeNameError):
         relative_name(name)
@@ -190,11 +190,12 @@ async def test_dummy_instances_and_ranks_stay(kind: str) -> None:
 def test_launch_understands_slurms_ways_to_write_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PHOENIX_NNODES", "3")
     monkeypatch.setenv("PHOENIX_NTASKS", "2")
-    assert launch.parse(["hostname", "-f"]) == (3, False, ["hostname", "-f"])
-    assert launch.parse(["-n", "4", "-l", "a"]) == (4, True, ["a"])
-    assert launch.parse(["-n4", "--label", "--", "-x"]) == (4, True, ["-x"])
-    assert launch.parse(["--ntasks=2", "a"]) == (2, False, ["a"])
-    assert launch.parse(["--help"])[2] is None
+    assert launch.parse(["hostname", "-f"]) == (3, ["hostname", "-f"], False, False)
+    assert launch.parse(["-n", "4", "-l", "a"]) == (4, ["a"], True, False)
+    assert launch.parse(["-n4", "--label", "--", "-x"]) == (4, ["-x"], True, False)
+    assert launch.parse(["--ntasks=2", "a"]) == (2, ["a"], False, False)
+    assert launch.parse(["-O", "a"]) == launch.parse(["--overcommit", "a"]) == (3, ["a"], False, True)
+    assert launch.parse(["--help"]) is None
     for wrong in (["-n", "0", "a"], ["-n", "a"], ["-z", "a"], []):
         with pytest.raises(launch.LaunchError) as error:
             launch.parse(wrong)

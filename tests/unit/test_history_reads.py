@@ -16,6 +16,7 @@ from services.monitor.history.reads import SORTS, Filter
 from services.monitor.pictures.views import Views
 from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
+from tests.unit.test_monitor_core import shown
 
 HOUR = 3600.0
 
@@ -157,7 +158,7 @@ def test_a_job_is_told_alike_by_the_read_model_and_by_the_history_whatever_it_go
     def same() -> None:
         written, now = Written().fold(world), world.now + 1.5
         for name in (job, other):
-            live = Views(written.core).job(name, now)
+            live = shown(Views(written.core), name, now)
             kept = history_reads.job(written.db, name, round(now * 1000))
             assert live is not None
             assert kept is not None
@@ -201,7 +202,7 @@ def test_what_not_all_attempts_are_remembered_of_is_left_out_and_not_told_too_sm
         world.begin(job)
         world.now += 1.0
         core = Written().fold(world).core if number >= ATTEMPTS_MAX - 1 else None
-        view = Views(core).job(job, world.now) if core is not None else None
+        view = shown(Views(core), job, world.now) if core is not None else None
         assert view is None or ("elapsed_s" in view) == (view["attempt"] == ATTEMPTS_MAX)
         world.report(job, exit=1)
     assert view is not None

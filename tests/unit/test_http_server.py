@@ -6,6 +6,7 @@ import asyncio
 import errno
 import io
 import logging
+import math
 import socket
 import sys
 import threading
@@ -22,7 +23,7 @@ from services.runtime.http import body, server
 from services.runtime.http.answers import error_response
 from services.runtime.http.body import BodyRefused, read_body
 from services.runtime.http.guard import Guard, network_of
-from services.runtime.http.server import Site
+from services.runtime.http.server import Site, is_known
 from services.runtime.log import Form, configure, get_log
 from tests.support.until import DEADLINE_S, until
 from tests.unit.frame_source import PRODUCT, ROOT, sources
@@ -65,10 +66,15 @@ class Made:
     async def fail(self, request: web.Request) -> web.Response:
         raise ValueError(f"cannot read {request.headers.get('Authorization')}")
 
+    async def quick(self, request: web.Request) -> web.Response:
+        if "Authorization" in request.headers:
+            is_known(request)
+        return web.Response()
+
     async def open(self, host: str = "127.0.0.1") -> web.AppRunner:
         app = web.Application()
         app.add_routes([web.get("/wait", self.wait), web.post("/take", self.take), web.get("/flood", self.flood)])
-        app.add_routes([web.get("/fail", self.fail)])
+        app.add_routes([web.get("/fail", self.fail), web.get("/quick", self.quick)])
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await Site(runner, host, 0, self.guard).start()
@@ -323,3 +329,44 @@ async def test_what_was_sent_is_neither_logged_nor_sent_back(
     assert SECRET not in said.getvalue()
     if answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 5", b"HTTP/1.0 400", b"HTTP/1.0 5")):
         assert msgspec.json.decode(answer.partition(b"\r\n\r\n")[2])["ok"] is False
+
+
+async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes = b"") -> bytes:
+    """The headers of an answer without a body."""
+    writer.write(b"GET /quick HTTP/1.1\r\nHost: x\r\n%b\r\n" % token)
+    async with asyncio.timeout(DEADLINE_S):
+        return await reader.readuntil(b"\r\n\r\n")
+
+
+async def test_who_shows_no_token_holds_a_connection_for_a_while_only_however_often_it_asks(make: Make) -> None:
+    now = [0.0]
+    made = await make(Guard(get_log(), now=lambda: now[0], anonymous_s=100.0))
+    reader, writer = await made.connect()
+    for now[0] in (0.0, 60.0, 99.0):
+        assert b"Connection: close" not in await answered(reader, writer)
+    now[0] = 100.0
+    assert b"Connection: close" in await answered(reader, writer)
+    assert await reader.read() == b""
+    writer.close()
+
+
+async def test_whose_token_is_accepted_now_and_then_keeps_its_connection(make: Make) -> None:
+    now, token = [0.0], b"Authorization: Bearer x\r\n"
+    made = await make(Guard(get_log(), now=lambda: now[0], anonymous_s=100.0))
+    reader, writer = await made.connect()
+    for now[0] in (0.0, 90.0, 180.0, 500.0):
+        assert b"Connection: close" not in await answered(reader, writer, token)
+    now[0] = 599.0
+    assert b"Connection: close" not in await answered(reader, writer)
+    now[0] = 600.0
+    assert b"Connection: close" in await answered(reader, writer)
+    writer.close()
+
+
+async def test_the_public_is_not_asked_for_tokens(make: Make) -> None:
+    now = [0.0]
+    made = await make(Guard(get_log(), now=lambda: now[0], anonymous_s=math.inf))
+    reader, writer = await made.connect()
+    for now[0] in (0.0, 1e9):
+        assert b"Connection: close" not in await answered(reader, writer)
+    writer.close()

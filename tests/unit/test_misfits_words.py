@@ -96,7 +96,7 @@ MISFITS: list[tuple[str, str | None, str]] = [
     ('{"parts": [{"name": "a"}, {}]}', "parts[1].name", "parts[1].name is missing"),
     ('{"parts": [{"name": "abcd"}]}', "parts[0].name", "parts[0].name: text of 1 to 3 characters is wanted"),
     ('{"parts": [{"name": 1}]}', "parts[0].name", "parts[0].name: text is wanted, not a number"),
-    ('{"parts": [{"name": "a", "size": 1.5}]}', "parts[0].size", "a whole number is wanted, not a number with a fraction"),
+    ('{"parts": [{"name": "a", "size": 1.5}]}', "parts[0].size", "a whole number is wanted, not a fraction or an exponent"),
     ('{"parts": [{"name": "a", "size": true}]}', "parts[0].size", "a whole number is wanted, not true or false"),
     ('{"parts": [{"name": "a", "size": null}]}', "parts[0].size", "a whole number is wanted, not null"),
     ('{"parts": [{"name": "a", "x": 1}]}', "parts[0]", "parts[0]: it has a field that is not known there"),

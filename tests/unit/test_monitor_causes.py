@@ -13,6 +13,7 @@ from schemas.custody import RULES
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
+from services.monitor.parts import at_once
 from services.monitor.pictures.views import Views
 from tests.support.world import Seat, World, batch, cloud
 
@@ -35,8 +36,8 @@ class Queue:
 
     def reasons(self) -> dict[str, Any]:
         """Unit -> code; as the kept rows say, and as rows rendered anew say."""
-        kept = orjson.loads(self.views.queue(None, None))["jobs"]
-        anew = orjson.loads(Views(self.restarted()).queue(None, None))["jobs"]
+        kept = orjson.loads(at_once(self.views.queue(None, None)))["jobs"]
+        anew = orjson.loads(at_once(Views(self.restarted()).queue(None, None)))["jobs"]
         assert kept == anew
         return {row["unit"]: row["reason"]["code"] for row in kept}
 

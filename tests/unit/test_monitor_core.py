@@ -23,7 +23,9 @@ from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
+from services.monitor.parts import at_once
 from services.monitor.pictures.views import Views
+from services.monitor.serve.access import whole
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
 
 CONFIG = CloudConfig(
@@ -35,6 +37,13 @@ CONFIG = CloudConfig(
 )
 ADOPTED: Step = ("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CONFIG))
 BEGAN: Step = ("admission", f.AttemptBegan(unit="1", attempt=1))
+
+
+def shown(views: Views, name: str, now: float | None = None) -> dict[str, Any] | None:
+    """A job, as it is answered."""
+    found = at_once(views.job(name, now))
+    view: dict[str, Any] | None = None if found is None else orjson.loads(whole(found[0], "units", found[1]))
+    return view
 
 
 class Desk:
@@ -75,11 +84,14 @@ class Desk:
         return self
 
     def queue(self, *args: Any) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = orjson.loads(self.views.queue(*(args or (None, None))))["jobs"]
+        rows: list[dict[str, Any]] = orjson.loads(at_once(self.views.queue(*(args or (None, None)))))["jobs"]
         return rows
 
+    def job(self, name: str, now: float | None = None) -> dict[str, Any] | None:
+        return shown(self.views, name, now)
+
     def state(self, name: str = "1") -> str:
-        view = self.views.job(name)
+        view = self.job(name)
         assert view is not None
         return str(view["state"])
 
@@ -139,17 +151,17 @@ def test_the_queue_row_follows_every_change() -> None:
 def test_the_queue_is_in_order_of_submission_and_bounded() -> None:
     desk = Desk().play(ADOPTED, job("2"), job("10"), job("11", array=(2, 10)))
     assert [row["unit"] for row in desk.queue()] == ["2", "10", "11_2", "11_10"]
-    limited = orjson.loads(desk.views.queue(None, None, 1))
+    limited = orjson.loads(at_once(desk.views.queue(None, None, 1)))
     assert (len(limited["jobs"]), limited["total"]) == (1, 4)
     assert desk.queue("web", None) == []
-    short = orjson.loads(desk.views.queue(None, None, user="alice", short=True))
+    short = orjson.loads(at_once(desk.views.queue(None, None, user="alice", short=True)))
     assert short["lines"][0] == ["2", "j", "hpc", "alice", "pending", 1, 1, None, {"code": "queue"}]
-    assert orjson.loads(desk.views.queue(None, None, user="bob"))["total"] == 0
+    assert orjson.loads(at_once(desk.views.queue(None, None, user="bob")))["total"] == 0
 
 
 def test_a_job_of_a_service_says_so() -> None:
     desk = Desk().play(ADOPTED, job("1", service="bof", best_effort=True), job("2"))
-    shown, plain = desk.views.job("1"), desk.views.job("2")
+    shown, plain = desk.job("1"), desk.job("2")
     assert shown is not None
     assert plain is not None
     assert (shown["service"], shown["best_effort"]) == ("bof", True)
@@ -161,7 +173,7 @@ def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
 
     def shown() -> tuple[str, object, object]:
-        line = orjson.loads(desk.views.queue(None, None, short=True))["lines"][0]
+        line = orjson.loads(at_once(desk.views.queue(None, None, short=True)))["lines"][0]
         return line[4], line[7], desk.queue()[0]["started_at"]
 
     began = desk.position
@@ -175,7 +187,7 @@ def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
 def test_a_job_tells_the_life_of_each_attempt() -> None:
     steps = [placed(), BEGAN, closed(), placed(attempt=2), ("admission", f.AttemptBegan(unit="1", attempt=2))]
     desk = Desk().play(ADOPTED, *granted(), job(), *steps, reported(2))
-    view = desk.views.job("1")
+    view = desk.job("1")
     assert view is not None
     first, second = view["attempts"]
     assert (first["disposal"], first["why"]["code"], first["ended_at"] is not None) == ("requeue", "reclaimed", True)
@@ -197,7 +209,7 @@ def test_a_job_tells_the_life_of_each_attempt() -> None:
 def test_preempted_is_whose_hosts_were_wanted(disposal: f.Disposal, code: Code, times: int) -> None:
     ended = ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=because(code)))
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, ended)
-    view = desk.views.job("1")
+    view = desk.job("1")
     assert view is not None
     assert view["preempted"] == times
 
@@ -207,8 +219,8 @@ def test_the_time_that_is_shown_is_the_one_that_counts_towards_the_limit() -> No
     desk = Desk().play(ADOPTED, *granted(), *granted("h2"), job(), placed(), BEGAN)
 
     def shown() -> tuple[str, float, float | None]:
-        line = orjson.loads(desk.views.queue(None, None, short=True))["lines"][0]
-        view = desk.views.job("1")
+        line = orjson.loads(at_once(desk.views.queue(None, None, short=True)))["lines"][0]
+        view = desk.job("1")
         assert view is not None
         return line[4], view["ran_before_s"], None if line[7] is None else desk.position - line[7]
 
@@ -237,14 +249,14 @@ def test_who_is_suspended_is_not_told_to_have_ended() -> None:
 def test_an_array_with_an_element_that_has_no_exit_code_has_no_good_one() -> None:
     cancelled: Step = ("admission", f.JobCancelled(job="1_2", user="alice"))
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2)), placed("1_1"), cancelled, reported(unit="1_1"))
-    shown = desk.views.job("1")
+    shown = desk.job("1")
     assert shown is not None
     assert (shown["state"], shown["exit_code"]) == ("cancelled", None)
 
 
 def test_an_array_is_one_job_with_many_units() -> None:
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2)), placed("1_1"))
-    view = desk.views.job("1")
+    view = desk.job("1")
     assert view is not None
     assert (view["state"], view["counts"]) == ("starting", {"pending": 1, "starting": 1})
 
@@ -276,7 +288,7 @@ def test_a_snapshot_of_the_read_model_gives_the_same_pictures() -> None:
     other.custody.load(desk.custody.dump())
     other.core.load(desk.core.dump())
     assert other.core.dump() == desk.core.dump()
-    assert other.views.queue(None, None) == desk.views.queue(None, None)
+    assert at_once(other.views.queue(None, None)) == at_once(desk.views.queue(None, None))
 
 
 def test_void_facts_are_counted_and_never_become_events() -> None:

@@ -11,6 +11,7 @@ from schemas import facts as f
 from schemas.reasons import Code, because
 from services.monitor import core as module
 from services.monitor.core import Claim
+from tests.support.closing import closing, left_out
 from tests.unit.test_custody_rules import CANCEL, Step, allocated, closed, ended, granted, job, placed, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 
@@ -29,8 +30,7 @@ def began(attempt: int = 1, unit: str = "1") -> Step:
     return "admission", f.AttemptBegan(unit=unit, attempt=attempt)
 
 
-def closed_department(dept: str = "hpc") -> Step:
-    return "admission", f.DepartmentClosed(dept=dept)
+CLOSED_DEPARTMENT = ("admission", f.DepartmentClosed(dept="hpc"))
 
 
 def ends(desk: Desk, unit: str = "1") -> list[float | None]:
@@ -151,7 +151,7 @@ def test_so_many_attempts_are_kept_and_they_are_the_newest(monkeypatch: pytest.M
         ([job(), placed(), BEGAN], ("executor", f.HostLost(host="h1", reason="x")), ["1"]),
         ([job(), placed(), allocated(), BEGAN, reported()], ended(), ["1"]),
         ([job()], CANCEL, ["1"]),
-        ([job(), *granted("h3", dept="web"), placed("web.1", hosts=("h3",))], closed_department(), ["1"]),
+        ([job(), *granted("h3", dept="web"), placed("web.1", hosts=("h3",))], CLOSED_DEPARTMENT, ["1"]),
         (
             [job(), job("2"), placed(), placed("2", hosts=("h2",)), began(unit="2")],
             ("executor", f.StartsPaused(since=3.0, failed=3, tried=3, why="no datastore")),
@@ -161,6 +161,8 @@ def test_so_many_attempts_are_kept_and_they_are_the_newest(monkeypatch: pytest.M
 )
 def test_whose_picture_changes_is_touched(before: list[Step], step: Step, touched: list[str]) -> None:
     desk = Desk().play(*HOUSE, *before)
+    if step is CLOSED_DEPARTMENT:
+        desk.play(("provisioner", left_out(desk.core.custody, "hpc")))
     desk.core.touched = {}
     desk.play(step)
     assert sorted(desk.core.touched) == touched
@@ -175,25 +177,25 @@ def test_why_a_job_is_held_is_forgotten_when_it_ends() -> None:
     assert desk.core.state.holds == {"1": why}
     desk.play(CANCEL)
     assert desk.core.state.holds == {}
-    desk.play(job("2"), ("admission", f.JobHeld(job="2", user="", reason=why)), closed_department())
+    desk.play(job("2"), ("admission", f.JobHeld(job="2", user="", reason=why)), *closing(desk.core.custody, "hpc"))
     assert desk.core.state.holds == {}
 
 
 def test_a_department_that_closes_ends_what_was_open_there_and_nothing_else() -> None:
     desk = Desk().play(*HOUSE, *WEB_H3, job(), job("2"), job("3"), placed("web.1", hosts=("h3",)))
     desk.play(placed("2"), began(unit="2"), reported(unit="2"), placed("3"))
-    desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2)), closed_department())
+    desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2)), *closing(desk.core.custody, "hpc"))
     assert [desk.state(name) for name in ("1", "2", "3")] == ["cancelled", "completed", "cancelled"]
     assert desk.core.state.counts == {"completed": 1, "cancelled": 2}
     assert [desk.core.state.jobs[name].final for name in ("1", "2", "3")] == [1, 1, 1]
     assert (list(desk.core.state.open_claims), desk.core.state.instances) == (["web"], {"web": 2})
-    desk.play(closed_department("web"))
+    desk.play(*closing(desk.core.custody, "web"))
     assert (desk.core.state.open_claims, desk.core.state.instances, desk.core.state.claims) == ({}, {}, [])
 
 
 def test_what_ends_in_another_department_at_that_moment_is_not_ended_twice() -> None:
     desk = Desk().play(*HOUSE, *granted("h3", dept="bio"), job(), job("2", dept="bio"))
-    desk.play(("admission", f.JobCancelled(job="2", user="a")), closed_department(), at=99.0)
+    desk.play(("admission", f.JobCancelled(job="2", user="a")), *closing(desk.core.custody, "hpc"), at=99.0)
     assert desk.core.state.counts == {"cancelled": 2}
 
 

@@ -8,6 +8,7 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.monitor.core import MonitorCore
+from tests.support.closing import close
 from tests.unit.test_usage import Office, checkpoint, running
 
 
@@ -133,6 +134,26 @@ def test_a_checkpoint_in_the_grace_time_saves_it_before_it_is_counted() -> None:
     assert judged(office) == (0, {}, 40)
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_who_cannot_be_saved_after_a_checkpoint_in_the_grace_time_has_started_for_nothing(when: str) -> None:
+    office = Office()
+    office.world.grant("hpc", "h1")
+    job = office.world.submit()
+    office.place(job, "h1", begin=False)
+    office.world.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=7, host="h1"))
+    office.world.now += 2  # its start: 8 core-seconds
+    office.world.begin(job)
+    office.world.now += 10
+    office.close(job, Disposal.SUSPEND)
+    if when == "before":
+        checkpoint(office, job, 1)
+    office.world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
+    if when == "after":
+        checkpoint(office, job, 1)
+    office.place(job, "h1")
+    assert judged(office) == (0, {"fault": 8}, 40), "it is started again, and goes on from the checkpoint"
+
+
 def test_what_was_suspended_is_open_until_its_job_is_over() -> None:
     office = Office()
     job = running(office)
@@ -195,5 +216,5 @@ def test_a_department_that_is_closed_leaves_nothing_open() -> None:
     again = office.world.submit()
     office.place(again, "h1")
     office.world.now += 5
-    office.world.write("admission", f.DepartmentClosed(dept="hpc"))
+    close(office.world, "hpc")
     assert judged(office) == (0, {"preempted": 40, "cancelled": 20}, 0)

@@ -16,15 +16,17 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
+from schemas.custody import Custody
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.monitor.events import Entry
+from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.scrape import Ports, Scrape
+from services.monitor.parts import at_once
 from services.monitor.serve.access import Access
-from services.monitor.serve.reads import POSITION, Reads, _page
+from services.monitor.serve.reads import POSITION, Reads
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from services.runtime.config.file import Config, Metrics
@@ -119,11 +121,11 @@ async def test_while_the_tokens_cannot_be_read_nobody_is_let_in_and_told_no_more
         ("/v1/queue?limit=many", "alice", 400),
         ("/v1/queue?limit=nan", "alice", 400),
         ("/v1/jobs/1", "alice", 200),
-        ("/v1/jobs/1", "wendy", 403),
+        ("/v1/jobs/1", "wendy", 404),
         ("/v1/jobs/99", "alice", 404),
         ("/v1/jobs", "alice", 200),
         ("/v1/why/1", "alice", 200),
-        ("/v1/why/1", "wendy", 403),
+        ("/v1/why/1", "wendy", 404),
         ("/v1/why/99", "alice", 404),
         ("/v1/why/none", "alice", 404),
         ("/v1/why/hpc", "alice", 200),
@@ -132,7 +134,7 @@ async def test_while_the_tokens_cannot_be_read_nobody_is_let_in_and_told_no_more
         ("/v1/why/h1?kind=job", "wendy", 404),
         ("/v1/why/h1?kind=hots", "wendy", 400),
         ("/v1/starts", "alice", 200),
-        ("/v1/starts/1", "wendy", 403),
+        ("/v1/starts/1", "wendy", 404),
         ("/v1/starts/99", "alice", 404),
         ("/v1/why/web", "alice", 403),
         ("/v1/hosts", "wendy", 200),
@@ -162,6 +164,13 @@ async def test_who_may_read_what(house: House, path: str, user: str, status: int
         error = orjson.loads(body)["error"]
         assert error["message"]
         assert error["code"] in ("invalid", "unknown", "denied", "unavailable")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/{}", "/v1/why/{}", "/v1/why/{}?kind=job", "/v1/starts/{}"])
+async def test_a_job_of_another_department_is_as_one_that_is_not_there(house: House, path: str) -> None:
+    told = {job: (await house.get(path.format(job), "wendy")) for job in ("1", "9")}
+    assert (told["1"][0], told["1"][1].replace(b"'1'", b"'9'")) == told["9"]
+    assert told["9"][0] == 404
 
 
 async def test_usage_of_ones_own_department_alone(house: House) -> None:
@@ -229,9 +238,17 @@ async def test_events_are_paged_forward_from_a_position_and_the_newest_come_with
 
 def test_a_page_ends_with_a_whole_envelope() -> None:
     found = [Entry(position, index, "hpc", "k", b"") for position, index in ((3, 0), (4, 0), (4, 1), (4, 2), (7, 0))]
-    assert _page(found, 2, oldest=True) == found[:4]
-    assert _page(found, 9, oldest=True) == found
-    assert _page(found, 2, oldest=False) == found[-2:]
+    publisher = Publisher(Custody())
+    publisher.ring.extend(found[::2])
+    publisher.loads.extend(found[1::2])
+
+    def page(most: int, *, oldest: bool) -> list[Entry]:
+        return at_once(publisher.page(0, None, (), most, oldest=oldest))
+
+    assert page(2, oldest=True) == found[:4]
+    assert page(9, oldest=True) == found
+    assert page(2, oldest=False) == found[-2:]
+    assert at_once(publisher.page(4, None, (LOAD,), 9, oldest=True)) == [found[4]]
 
 
 async def test_another_departments_events_are_denied_not_empty(house: House) -> None:
@@ -308,7 +325,7 @@ async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_no
         house.desk.core.custody.state.units.pop(name, None)
     house.desk.core.state.jobs.clear()
     assert {name: await told(name) for name in known} == known
-    assert (await house.get("/v1/why/1", "wendy"))[0] == 403
+    assert (await house.get("/v1/why/1", "wendy"))[0] == 404
 
 
 async def test_why_says_that_a_person_and_not_the_load_keeps_webs_hosts(house: House) -> None:

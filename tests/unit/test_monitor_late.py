@@ -14,6 +14,7 @@ from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
 from services.monitor import core as module
 from services.monitor.model.series import Gauge
+from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, release, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_monitor_goodput import judged
@@ -71,7 +72,7 @@ def test_a_department_that_closes_is_neither_busy_nor_silent() -> None:
     assert list(desk.core.state.loads.silent) == ["web"]
     desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=because(Code.WEB_DEMAND))))
     assert desk.core.state.loads.silent == {}
-    desk.play(missing, ("admission", f.DepartmentClosed(dept="web")))
+    desk.play(missing, *closing(desk.core.custody, "web"))
     assert (desk.core.state.loads.silent, desk.core.state.loads.unheard) == ({}, {})
 
 
@@ -143,7 +144,7 @@ def test_an_instance_of_a_department_that_closes_was_good_if_it_served(begins: b
     if begins:
         office.world.begin("web.1", "x:1")
     office.world.now += 10
-    office.world.write("admission", f.DepartmentClosed(dept="web"))
+    close(office.world, "web")
     assert judged(office, "web") == expected
 
 
@@ -197,7 +198,7 @@ def test_releases_are_kept_in_a_bounded_number_and_forgotten_with_their_departme
     records = desk.core.state.releases["web"].records
     assert [record.release for record in records] == list(range(2, RELEASES_KEPT + 3))
     assert {record.image for record in records} == {"shop"}
-    desk.play(("admission", f.DepartmentClosed(dept="web")))
+    desk.play(*closing(desk.core.custody, "web"))
     assert desk.core.state.releases == {}
 
 

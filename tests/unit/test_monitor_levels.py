@@ -19,6 +19,7 @@ from services.monitor.model.attempt import Attempt, cpu_s, note, own_cpu_s
 from services.monitor.model.releases import current
 from services.monitor.model.releases import fresh as no_release
 from services.monitor.model.tallies import CAUSES
+from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import QUOTA_0, Step, allocated, closed, granted, heard, host, job, placed, release
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 from tests.unit.test_usage import Office, running
@@ -174,10 +175,10 @@ def test_a_department_that_closes_cancels_what_was_not_over_and_forgets_what_cou
     office.place(names[1], "h1")
     office.world.now += 10
     office.close(names[1], Disposal.REQUEUE)
-    office.world.write("admission", f.DepartmentClosed(dept="web"))
+    close(office.world, "web")
     assert office.of()["ended"] == {"completed": 1}
     assert list(office.world.seats["monitor"].core.accounting.state.losses) == [names[1]]
-    office.world.write("admission", f.DepartmentClosed(dept="hpc"))
+    close(office.world, "hpc")
     assert office.of()["ended"] == {"cancelled": 2, "completed": 1}
     state = office.world.seats["monitor"].core.accounting.state
     assert (state.losses, state.work, state.runs, state.goodput.open) == ({}, {}, {}, {})
@@ -285,9 +286,10 @@ def test_what_an_old_journal_calls_unreachable_was_so_for_a_while() -> None:
 
 
 def test_a_department_that_closes_takes_its_unready_with_it() -> None:
-    desk = Desk().play(*WEB, heard(state="unreachable"), ("admission", f.DepartmentClosed(dept="hpc")))
+    desk = Desk().play(*WEB, heard(state="unreachable"))
+    desk.play(*closing(desk.core.custody, "hpc"))
     assert list(desk.core.levels.state.unready) == ["web.1"]
-    desk.play(("admission", f.DepartmentClosed(dept="web")))
+    desk.play(*closing(desk.core.custody, "web"))
     assert desk.core.levels.state.unready == {}
 
 

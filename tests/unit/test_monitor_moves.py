@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas import facts as f
 from services.monitor.model.moves import STEPS_MAX
+from tests.support.closing import closing
 from tests.unit.test_custody_rules import granted
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
@@ -28,5 +29,5 @@ def test_demand_and_quota_of_a_department_are_kept_until_it_is_closed() -> None:
         desk.play(("provisioner", f.QuotaChanged(dept="web", hosts=hosts, by=0.0)))
     kept = desk.core.state.moves
     assert [step.fact.hosts for step in (kept.demands["web"], kept.quotas["web"])] == [2, 2]  # type: ignore[union-attr]
-    desk.play(("provisioner", f.DepartmentClosed(dept="web")))
+    desk.play(*closing(desk.core.custody, "web"))
     assert (kept.demands, kept.quotas) == ({}, {})

@@ -13,6 +13,7 @@ from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
 from services.monitor.model import buckets
 from services.monitor.model.buckets import HOUR_MS, Buckets, key
+from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import CANCEL, Step, allocated, closed, granted, host, job, placed, release, reported
 from tests.unit.test_monitor_buckets import NOON as NOON_MS
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
@@ -52,10 +53,10 @@ def test_a_lease_says_from_when_to_when_and_one_without_a_time_waits_as_a_job() 
 
 
 def test_an_attempt_that_is_over_occupies_nothing() -> None:
-    for step in (reported(), closed(), ("admission", f.DepartmentClosed(dept="hpc"))):
+    for step in (reported(), closed(), None):
         desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
         assert level(desk)["occupied"] == 1
-        desk.play(step)
+        desk.play(*([step] if step is not None else closing(desk.core.custody, "hpc")))
         assert "occupied" not in level(desk)
 
 
@@ -94,7 +95,7 @@ def test_what_was_suspended_is_lost_with_an_attempt_that_never_began() -> None:
 def test_a_department_that_closes_with_nothing_open_cancels_nothing() -> None:
     office = Office()
     office.world.report(running(office))
-    office.world.write("admission", f.DepartmentClosed(dept="hpc"))
+    close(office.world, "hpc")
     assert office.of()["ended"] == {"completed": 1}
 
 

@@ -12,6 +12,7 @@ from services.monitor.metrics.collect import ReadModel
 from services.monitor.model.service_levels import BOUNDS_S, Shortage, Times
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
+from tests.support.closing import closing
 from tests.support.world import World, batch, cloud, web
 from tests.unit.test_custody_rules import Step, host
 from tests.unit.test_monitor_core import ADOPTED, Desk
@@ -119,10 +120,10 @@ def test_a_department_that_is_closed_claims_nothing_and_is_short_of_nothing(desk
     desk.play(quota("hpc", 1), demand(2, 2))
     begun, levels = desk.custody.state.at, desk.core.state.levels
     assert (desk.core.state.open_claims.keys(), desk.core.state.instances) == ({"web"}, {"web": 2})
-    desk.play(("provisioner", f.DepartmentClosed(dept="web")), ("provisioner", f.DepartmentClosed(dept="hpc")))
+    desk.play(*closing(desk.core.custody, "web", "hpc"))
     assert (levels.claimed, levels.asked, levels.claims, desk.core.state.open_claims) == ({}, {}, {}, {})
     assert desk.core.state.instances == {}
-    assert levels.short["web"].until(begun + 100) == 2.0, "two instances, for a second"
+    assert levels.short["web"].until(begun + 100) == 4.0, "two instances, for two seconds"
 
 
 def test_why_attempts_ended_is_counted_by_what_became_of_them() -> None:

@@ -11,6 +11,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.monitor.metrics.collect import ReadModel
+from tests.support.closing import closing
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
@@ -107,5 +108,5 @@ def test_silence_begins_with_the_last_word_of_the_load_as_why_tells_it() -> None
 
 def test_a_department_that_is_gone_misses_no_signal() -> None:
     desk = Desk().play(ADOPTED, observed(0, 1, utilisation=0.5), wants(2, Code.SIGNAL_MISSING))
-    desk.play(("provisioner", f.DepartmentClosed(dept="web")))
+    desk.play(*closing(desk.core.custody, "web"))
     assert (desk.core.state.loads.silent, desk.core.state.loads.last) == ({}, {})

@@ -47,7 +47,7 @@ def desk(levels: Levels, tmp_path: Path) -> Desk:
 
 
 def seen(desk: Desk) -> dict[str, Any]:
-    view = desk.views.job("1", 200.0)
+    view = desk.job("1", 200.0)
     assert view is not None
     return view
 

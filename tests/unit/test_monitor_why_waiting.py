@@ -11,7 +11,7 @@ import pytest
 
 from schemas.facts import Lease
 from schemas.reasons import Code, Reason, because
-from services.monitor.explain import why_waiting
+from services.monitor import parts
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
 from services.monitor.serve.picture import Picture
 from tests.unit.test_custody_rules import job
@@ -75,17 +75,30 @@ async def test_behind_the_first_ones_the_code_is_shown_and_counted() -> None:
     assert desk.core.touched == {}, "the same again renders nothing"
 
 
-async def test_rows_of_many_are_rendered_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_new_of_many_is_taken_in_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     desk, scheduler, why = house()
     desk.play(*(job(str(number)) for number in range(3, 8)))
-    monkeypatch.setattr(why_waiting, "PART", 2)
+    monkeypatch.setattr(parts, "PART", 2 * parts.NOTED)
     scheduler.rest = {"waits_for_hosts": [str(number) for number in range(1, 8)]}
     ours, seen = asyncio.create_task(why.look()), []
     while not ours.done():
         await asyncio.sleep(0)
         seen.append(sum(count for code, count, *_ in desk.views.waiting.reasons("hpc") if code == "waits_for_hosts"))
-    assert sorted(set(seen)) == [0, 2, 4, 6], "others had their turn in between"
+    assert sorted(set(seen)) == [0, 2, 4, 6, 7], "others had their turn in between"
     assert set(codes(desk).values()) == {"waits_for_hosts"}
+
+
+def test_what_is_told_of_many_is_compared_in_parts() -> None:
+    _, _, why = house()
+    data = msgspec.json.encode({"ok": True, "rest": {"too_large_now": [str(number) for number in range(3_000)]}})
+    found: list[dict[str, None]] = []
+
+    def heard() -> parts.Parts[None]:
+        found.append((yield from why._heard("hpc", data)))
+
+    for _ in range(2):
+        assert sum(1 for _ in heard()) >= 2 * (3_000 // parts.PART)
+    assert [len(changed) for changed in found] == [3_000, 0]
 
 
 async def test_that_a_slot_has_begun_the_scheduler_tells() -> None:

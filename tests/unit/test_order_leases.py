@@ -443,3 +443,16 @@ def test_a_slot_begins_though_a_notice_came_and_went(order: Any) -> None:
     world.quota("hpc", 2)
     until(world, world.now + 101.0)
     assert world.states()[job] == "open"
+
+
+@pytest.mark.parametrize("order", ["leases", "fcfs"])
+def test_a_lease_whose_slot_has_begun_starts_when_its_host_is_out_of_quarantine(order: Any) -> None:
+    world = site(1, order=order)
+    mine = lease(world, in_s=10.0)
+    world.rest("h1", 60.0)
+    world.advance(10.0)
+    world.submit("bio")  # somebody is heard: the core is checked
+    world.advance(49.0)
+    assert world.states()[mine] == "pending"
+    world.advance(1.0)
+    assert world.states()[mine] == "open"

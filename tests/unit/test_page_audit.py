@@ -59,6 +59,17 @@ async def test_reads_that_are_denied_are_in_the_audit(house: House) -> None:
     assert "t-guess" not in str(house.audit)
 
 
+async def test_a_read_of_what_is_hidden_is_in_the_audit_as_what_it_was(house: House) -> None:
+    assert await house.get("/v1/jobs/1", **bearer("wendy")) == 404
+    (told,) = house.audit
+    assert (told.kind, told.user, told.code, told.message) == (
+        "GET /v1/jobs/1",
+        "wendy",
+        "denied",
+        "it is of department hpc",
+    )
+
+
 async def test_what_is_granted_mistyped_or_asked_by_nobody_yet_is_not_in_the_audit(house: House) -> None:
     assert await house.get("/v1/queue", **bearer("alice")) == 200
     assert await house.get("/v1/queue?limit=x", **bearer("alice")) == 400

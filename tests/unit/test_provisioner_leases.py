@@ -17,6 +17,7 @@ from schemas.meta import Meta
 from schemas.reasons import Code, because
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.edge import told
+from tests.support.closing import closing
 
 
 def cloud(**fields: Any) -> CloudConfig:
@@ -147,7 +148,8 @@ def test_what_is_over_or_cancelled_is_nobodys_and_what_is_extended_lasts_longer(
     assert "from 2026-02-03T10:30:00Z to 2026-02-03T12:30:00Z" in lines[0]
     journal.now = at("12:40")
     assert [line.split()[1] for line in journal.late(GONE)] == ["4"]
-    journal.write("admission", f.DepartmentClosed(dept="hpc"))
+    for step in closing(journal.core.custody, "hpc"):
+        journal.write(*step)
     assert journal.late(GONE) == []
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from phoenix.simulate import traces
+from tests.support.inner import run_inner
 from tests.unit.frame_source import ROOT, sources
 
 TESTS = f"""
@@ -22,29 +20,6 @@ def test_marked(): assert traces.find({traces.SDSC_BLUE!r})
 @pytest.mark.traces("no-such-log.swf", {traces.SDSC_BLUE!r})
 def test_without_its_log(): raise AssertionError
 """
-
-
-def run_of(tests: Path, place: Path, *options: str) -> tuple[int, str]:
-    """Exit code and last line of pytest on two workers, with the traces in `place`."""
-    tests.joinpath("test_it.py").write_text(TESTS)
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-n",
-        "2",
-        "-p",
-        "tests.conftest",
-        "--rootdir",
-        tests,
-        *options,
-        tests,
-    ]
-    clean = {key: value for key, value in os.environ.items() if key != "PYTEST_XDIST_WORKER"}
-    environment = clean | {"PHOENIX_TRACES": str(place)}
-    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200, check=False)
-    return done.returncode, done.stdout.splitlines()[-1].split(" in ")[0]
 
 
 @pytest.fixture
@@ -59,12 +34,14 @@ def test_a_test_has_the_traces_that_it_is_marked_with_and_the_last_line_counts_w
     tmp_path: Path, place: Path
 ) -> None:
     expected = "2 passed, 1 left out without the public no-such-log.swf"
-    assert run_of(tmp_path, place) == (0, expected)
-    assert run_of(tmp_path, place, "-m", "traces") == (0, expected.replace("2", "1"))  # and one that was not selected
+    code, _, last = run_inner(tmp_path, TESTS, PHOENIX_TRACES=str(place))
+    assert (code, last) == (0, expected)
+    code, _, last = run_inner(tmp_path, TESTS, "-m", "traces", PHOENIX_TRACES=str(place))
+    assert (code, last) == (0, expected.replace("2", "1"))  # and one that was not selected
 
 
 def test_a_machine_with_the_repository_alone_leaves_out_every_test_that_reads_traces(tmp_path: Path) -> None:
-    code, last = run_of(tmp_path, tmp_path / "nowhere")
+    code, _, last = run_inner(tmp_path, TESTS, PHOENIX_TRACES=str(tmp_path / "nowhere"))
     assert (code, last.count("1 left out without the public ")) == (0, 2)
     assert traces.SDSC_BLUE in last
 

@@ -19,6 +19,7 @@ from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.pictures.views import Views
+from tests.support.closing import closing
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
@@ -96,7 +97,7 @@ def test_a_roll_back_a_stop_and_one_that_takes_over() -> None:
     }
     desk.play(told(5, "stopped", FAILED), asked(6), told(6, "rolling"))
     assert stages(desk.views)[5] == "replaced"
-    desk.play(("admission", f.DepartmentClosed(dept="web")))
+    desk.play(*closing(desk.core.custody, "web"))
     assert stages(desk.views) == {0: "complete"}
 
 
@@ -135,7 +136,7 @@ def test_why_a_release_was_given_up_is_told() -> None:
     assert sentences.remedy(FAILED) == "`phoenix logs web.9` shows what it wrote; deploy one that runs"
     stopped = because(Code.RELEASE_FAILED, release=0, failures=1, unit="web.2", cause="vm_ended")
     assert sentences.sentence(stopped).endswith("ended by itself; nothing more is started")
-    assert sentences.remedy(stopped).endswith("to try the same again: phoenix scale DEPARTMENT N")
+    assert sentences.remedy(stopped).endswith("to try the same again: phoenix scale web N")
     deployed = because(Code.RELEASE_DEPLOYED, release=0, user="configuration")
     assert sentences.sentence(deployed) == "the configuration says otherwise what release 0 runs"
     assert sentences.sentence(because(Code.ROLLING, release=2, instances=1, others=3, failures=2)) == (
@@ -267,7 +268,7 @@ ILL = {"unit": "web.9", "answer": "/healthz answered HTTP 500"}
         (
             because(Code.STARTING, instances=1, **ILL),
             "; 1 instance is being started; by now /healthz answered HTTP 500",
-            "`phoenix logs web.9` shows what it writes; phoenix deploy DEPARTMENT --undo goes back to what ran before",
+            "`phoenix logs web.9` shows what it writes; phoenix deploy web --undo goes back to what ran before",
         ),
         (
             because(
@@ -282,7 +283,7 @@ ILL = {"unit": "web.9", "answer": "/healthz answered HTTP 500"}
             ),
             "; release 2 takes the others' places: 0 instances of it, 3 others; 2 failures until now, the last one: web.9 "
             "was not healthy within 1m00s: /healthz answered HTTP 500",
-            "`phoenix logs web.9` shows what it wrote; deploy one that runs, or go back: phoenix deploy DEPARTMENT --undo",
+            "`phoenix logs web.9` shows what it wrote; deploy one that runs, or go back: phoenix deploy web --undo",
         ),
         (because(Code.ROLLING, release=2, instances=1, others=2, failures=0), "", ""),
         (because(Code.STARTING, instances=1), "", ""),

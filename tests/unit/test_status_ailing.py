@@ -51,6 +51,7 @@ def test_status_ends_with_the_sentences() -> None:
         "hypervisor": "dummy",
         "isolation": "uid",
         "isolation_reason": "",
+        "job_network": None,
         "opennebula": "embedded",
         "balancers": {},
         "agents": {},

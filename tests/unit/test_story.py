@@ -346,7 +346,7 @@ async def test_what_is_nowhere_any_more_is_missing_and_said_to_be(site: Site) ->
     ("path", "user", "status"),
     [
         ("1", "alice", 200),
-        ("1", "wendy", 403),
+        ("1", "wendy", 404),
         ("web", "alice", 403),
         ("h1", "wendy", 200),
         ("h1?kind=job", "oscar", 404),
@@ -358,6 +358,12 @@ async def test_what_is_nowhere_any_more_is_missing_and_said_to_be(site: Site) ->
 )
 async def test_who_may_read_which(site: Site, path: str, user: str, status: int) -> None:
     assert (await site.get(path, user))[0] == status
+
+
+async def test_a_job_of_another_department_is_as_one_that_is_not_there(site: Site) -> None:
+    told = {job: (await site.get(job, "wendy")) for job in ("1", "99")}
+    hidden = [told["1"][0], orjson.dumps(told["1"][1]).replace(b"'1'", b"'99'")]
+    assert hidden == [404, orjson.dumps(told["99"][1])]
 
 
 async def test_places_go_with_the_days_that_are_kept(site: Site) -> None:
@@ -372,3 +378,18 @@ async def test_places_go_with_the_days_that_are_kept(site: Site) -> None:
     left = (await site.story("h1", "oscar"))["steps"]
     assert left == []
     assert kinds(await site.story("4")) == ["job.submitted"]
+
+
+async def test_what_is_said_of_an_array_is_in_the_story_of_the_elements_that_it_names(site: Site) -> None:
+    site.world.write("admission", f.ArrayHeld(job="3", dept="hpc", elements="2", user="alice"))
+    site.world.write("admission", f.ArrayCancelled(job="3", dept="hpc", elements="1-2", user="alice"))
+    site.world.settle()
+    site.monitor.fold(site.world.journal)
+    told = [kind for kind in kinds(await site.story("3_2", "alice")) if kind.startswith("array")]
+    assert told == ["array.held", "array.cancelled"]
+    one = await site.story("3_1", "alice")
+    assert [kind for kind in kinds(one) if kind.startswith("array")] == ["array.cancelled"]
+    assert not one["more"]
+    sentences = [step["sentence"] for step in one["steps"] if step["kind"] == "array.cancelled"]
+    assert sentences == ["alice cancelled elements 1-2 of array 3"]
+    assert kinds(await site.story("3", "alice"))[-1] == "array.cancelled"

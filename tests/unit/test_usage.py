@@ -15,6 +15,7 @@ from services.monitor.core import MonitorCore
 from services.monitor.model import buckets
 from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
 from services.monitor.pictures.usage import EVER, usage
+from tests.support.closing import close
 from tests.support.world import World, batch, cloud, web
 
 NOON = 20_000 * 86_400.0 + 43_200.0
@@ -275,12 +276,11 @@ def test_a_whole_host_is_used_whole() -> None:
 
 def test_a_closed_department_ends_each_of_its_units_once() -> None:
     office = Office()
-    job = running(office)
+    running(office)
     office.world.submit(array=(1, 2, 3))
     office.world.cancel("2_1")
-    office.world.write("admission", f.DepartmentClosed(dept="hpc"))
-    assert office.of()["ended"] == {"cancelled": 4}
-    assert (office.of()["used_core_s"], office.of()["lost_core_s"], job) == (40.0, 0.0, "1")
+    close(office.world, "hpc")
+    assert [office.of()[key] for key in ("ended", "used_core_s", "lost_core_s")] == [{"cancelled": 4}, 40.0, 0.0]
 
 
 def test_a_lease_has_a_row_of_its_own() -> None:

@@ -20,6 +20,7 @@ from services.scheduler.web.core import WebCore
 from services.scheduler.web.fold import TOGETHER_S
 from services.scheduler.web.release import STABLE_S, Roll
 from services.scheduler.web.state import BACKOFF_FIRST_S, BACKOFF_MAX_S, backoff_s
+from tests.support.closing import close, left_out
 from tests.support.world import World, batch, cloud, web
 
 WHY = because(Code.SCALE_DOWN, instances=1)
@@ -95,14 +96,16 @@ def test_a_fact_about_another_department_changes_nothing_and_one_of_its_own_has_
     writer: str, make: Any
 ) -> None:
     for dept, unit, host in (("shop", "shop.1", "h6"), ("web", "web.1", "h1")):
-        world = site()
+        world, fact = site(), make(dept, unit, host)
+        if isinstance(fact, f.DepartmentClosed):
+            world.write("provisioner", left_out(world.custody, dept))
         assert rests(world)
         world.strict = False  # what it decides now is not asked
         before = core(world).dump()
-        world.write(writer.format(dept), make(dept, unit, host))
+        world.write(writer.format(dept), fact)
         if dept == "shop":
             assert core(world).dump() == before
-            assert core(world)._rests or isinstance(make(dept, unit, host), f.HostCordoned)
+            assert core(world)._rests or isinstance(fact, f.HostCordoned)
         else:
             assert not core(world)._rests
 
@@ -397,7 +400,7 @@ def test_a_department_that_closes_forgets_what_it_ran() -> None:
     world.write("admission", f.ReleaseRequested(dept="web", release=1, user="wes", content=Release()))
     world.write("admission", _report("web.1", "ended"))
     assert core(world).department is not None
-    world.write("admission", f.DepartmentClosed(dept="web"))
+    close(world, "web")
     state = core(world).state
     assert (state.roll, state.ended, core(world).department) == (Roll(asked=1), {}, None)
     assert core(world).desired(world.now)[0] == 0

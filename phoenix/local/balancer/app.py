@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -33,6 +34,7 @@ from phoenix.local.balancer.probe import Prober
 from phoenix.local.balancer.proxy import Proxy
 from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
+from phoenix.local.connecting import connector
 from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.runtime.config.file import Http
 from services.runtime.exits import Exit
@@ -104,7 +106,7 @@ class Balancer:
             handler_cancellation=True,  # a client that goes ends its request
         )
         await runner.setup()
-        await Site(runner, self._settings.host, self._settings.port, Guard(_log, LIMITS)).start()
+        await Site(runner, self._settings.host, self._settings.port, Guard(_log, LIMITS, anonymous_s=math.inf)).start()
         host, port = runner.addresses[0][:2]
         if self._settings.port_file is not None:
             _write_whole(Path(self._settings.port_file), f"{host}:{port}\n")
@@ -206,9 +208,7 @@ class Balancer:
 
 
 def _probe_session() -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
-    )
+    return aiohttp.ClientSession(connector=connector(), cookie_jar=aiohttp.DummyCookieJar(), trust_env=False)
 
 
 def _write_whole(path: Path, text: str) -> None:

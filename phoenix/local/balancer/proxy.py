@@ -33,6 +33,7 @@ from phoenix.balance.usages import Key
 from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Instance, Pool
 from phoenix.local.balancer.stats import Stats
+from phoenix.local.connecting import connector
 
 IDEMPOTENT = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"}
 HOP_BY_HOP = {
@@ -75,8 +76,8 @@ class Proxy:
         self._tasks: dict[Key, set[asyncio.Task[object]]] = {}
 
     async def start(self) -> None:
-        self._kept = _session(aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S))
-        self._fresh = _session(aiohttp.TCPConnector(limit=0, force_close=True))
+        self._kept = _session(connector(keepalive_timeout=KEEPALIVE_S))
+        self._fresh = _session(connector(force_close=True))
 
     async def close(self) -> None:
         for session in (self._kept, self._fresh):
@@ -174,7 +175,7 @@ class Proxy:
     async def _relay(
         self, request: web.Request, answer: aiohttp.ClientResponse, instance: Instance
     ) -> web.StreamResponse:
-        """The answer has begun: from here on there is no second try, and a break is passed on as a break."""
+        """Once its head is sent there is no second try, and a break is passed on as a break.  Raises `_LostError` before."""
         response = web.StreamResponse(status=answer.status, reason=answer.reason)
         response.headers.extend(_kept(answer.headers))
         length = answer.headers.get("Content-Length")
@@ -182,8 +183,11 @@ class Proxy:
             response.content_length = int(length)
         elif request.method != "HEAD" and answer.status not in (204, 304):
             response.enable_chunked_encoding()
+        try:
+            await response.prepare(request)
+        except ValueError as error:  # its headers are none that a client may be sent
+            raise _LostError(sent=True, timed_out=False) from error
         instance.count(error=answer.status >= 500)
-        await response.prepare(request)
         try:
             async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
                 await response.write(chunk)
@@ -200,9 +204,9 @@ class Proxy:
         return response
 
 
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+def _session(instances: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=connector,
+        connector=instances,
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=REQUEST_S),
         auto_decompress=False,

@@ -57,6 +57,7 @@ BUSY_MAX = 1000.0  # the contract's; a share of a core is never so small
 FREE_START_S = 1.0
 REST_S = 2.0
 ENDED_S = 5.0
+NOTE_CHARS_MAX = 4096  # the contract's
 OUT_OF_MEMORY = "out of memory"
 GRACE_S = 0.3  # where admission names none
 GRACE_MAX_S = 3600.0
@@ -334,7 +335,7 @@ class Guest:
                 seconds=seconds,
                 cpu_seconds=cpu_seconds,
                 max_rss_mb=max_rss_mb,
-                note="; ".join(self._notes) or None,
+                note=_told(self._notes),
                 stay=ended.code == 0 and boot.ranks == 1 and not self.stopping,
                 terminated=self.terminated,
             )
@@ -354,8 +355,8 @@ class Guest:
             try:
                 with room.open_kept(directory, name) as fd:
                     await self.door.put_file(name, lambda fd=fd: _chunks(fd))  # type: ignore[misc]
-            except (OSError, RefusedError) as error:
-                why = f"{name} was not kept: {error}"
+            except (OSError, UnsafeNameError, RefusedError) as error:
+                why = f"{name} was not kept: {error.why if isinstance(error, RefusedError) else error}"
                 self._notes.append(os.fsencode(why).decode(errors="backslashreplace"))  # a file's name need not be text
 
     async def _serve(self, boot: Boot) -> str:
@@ -381,7 +382,7 @@ class Guest:
             room.write("script", boot.script.encode(), 0o700)
             shebang = boot.script.startswith("#!")
             argv = [room.file("script"), *boot.argv] if shebang else ["/bin/sh", room.file("script"), *boot.argv]
-        launch = Launch(argv, environment, room.work, boot.directory, room.file("note"))
+        launch = Launch(argv, environment, room.work, boot.directory, room.file("note"), serves=True)
         self.machine.limit_cpu(False)
         self.process = await self._start(launch)
         self.health = Health(self._session, port, boot.health_path)
@@ -443,6 +444,12 @@ class Guest:
         if self.output is not None:
             self.output.close()
             self.output = None
+
+
+def _told(notes: list[str]) -> str | None:
+    """All of them, as far as the contract takes them: a note that is too long would lose the report."""
+    text = "; ".join(notes)
+    return (text if len(text) <= NOTE_CHARS_MAX else text[: NOTE_CHARS_MAX - 1] + "…") or None
 
 
 async def _both(one: Coroutine[Any, Any, None], other: Coroutine[Any, Any, None]) -> None:

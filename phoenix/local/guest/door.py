@@ -25,6 +25,8 @@ from urllib.parse import quote
 import aiohttp
 import msgspec
 
+from phoenix.local.connecting import connector
+
 TRY_DEADLINE_S = 30.0
 USAGE_DEADLINE_S = 2.0
 TRANSFER_DEADLINE_S = 600.0  # one file; inputs and kept files may be large
@@ -40,11 +42,12 @@ class GoneError(Exception):
 
 
 class RefusedError(Exception):
-    """Admission refuses this guest or this call; `status` is the HTTP status."""
+    """Admission refuses this guest or this call; `status` is the HTTP status, `why` its sentence."""
 
-    def __init__(self, status: int, message: str) -> None:
+    def __init__(self, status: int, message: str, why: str = "") -> None:
         super().__init__(message)
         self.status = status
+        self.why = why or message
 
 
 class _RetryError(Exception):
@@ -290,8 +293,17 @@ class Door:
             return content
         if answer.status == 410:
             raise GoneError
-        text = content.decode(errors="replace")[:ERROR_CHARS_MAX]
-        raise RefusedError(answer.status, f"admission answered {answer.status} to {answer.method}: {text}")
+        why = _sentence(content)
+        raise RefusedError(answer.status, f"admission answered {answer.status} to {answer.method}: {why}", why)
+
+
+def _sentence(content: bytes) -> str:
+    """Of a refusal: what people read of it."""
+    try:
+        text = str(json.loads(content)["error"]["message"])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        text = content.decode(errors="replace")
+    return text[:ERROR_CHARS_MAX]
 
 
 def _path(name: str) -> str:
@@ -311,7 +323,7 @@ def event_data(task: int, stream: str, data: bytes) -> dict[str, Any]:
 def new_session() -> aiohttp.ClientSession:
     """The one HTTP session of a hypervisor: keep-alive, as many connections as there are VMs, no cookies, no proxy."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
+        connector=connector(keepalive_timeout=60.0),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=None),
         trust_env=False,

@@ -35,6 +35,8 @@ class Launch:
     `stdin`: a file to read from, opened as the process's user where it runs; None leaves the descriptor it is given.
 
     `sole`: when this process ends, everything else of the VM is killed with it.
+
+    `serves`: it is reached from the machine's network, as a web instance is; whatever else runs is in that of jobs.
     """
 
     argv: Sequence[str]
@@ -44,6 +46,7 @@ class Launch:
     note: str | None = None
     stdin: str | None = None
     sole: bool = True
+    serves: bool = False
 
 
 class StartError(Exception):

@@ -41,6 +41,7 @@ class OutputStream:
         self._endless = endless
         self._hole = 0  # bytes at the beginning that are taken out
         self.dropped = False
+        self.why = ""  # it was
 
     async def flush(self) -> None:
         """Send what is new; of an endless stream no more than there is at the beginning, since more may come for ever."""
@@ -53,6 +54,7 @@ class OutputStream:
             left = end - self._sent if self._endless else STREAM_BYTES_MAX - self._sent
             if left <= 0:
                 self.dropped = not self._endless and os.fstat(self.fd).st_size > self._sent
+                self.why = f"at most {STREAM_BYTES_MAX} bytes of a stream are kept"
                 break
             part = os.pread(self.fd, min(PART_BYTES_MAX, left), self._sent)
             if not part:
@@ -69,8 +71,8 @@ class OutputStream:
     async def _send(self, part: bytes) -> None:
         try:
             await self._door.put_output(self.name, self._told, part)
-        except RefusedError:
-            self.dropped = True
+        except RefusedError as error:
+            self.dropped, self.why = True, error.why
         else:
             self._told += len(part)
 
@@ -105,8 +107,8 @@ class Output:
 
     def note(self) -> str | None:
         """What to tell the user about dropped output."""
-        names = [stream.name for stream in self.streams if stream.dropped]
-        return f"{' and '.join(names)}: what exceeds the limit was dropped" if names else None
+        cut = [f"the rest of {stream.name} was dropped: {stream.why}" for stream in self.streams if stream.dropped]
+        return "; ".join(cut) or None
 
     def close(self) -> None:
         for stream in self.streams:

@@ -15,6 +15,7 @@ The guest may be root while the room belongs to the job's uid, so every name in 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,12 +23,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 NOTE_BYTES_MAX = 1000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class UnsafeNameError(ValueError):
-    """A relative file name that is absolute, empty or climbs out of its directory."""
+    """A relative file name that is absolute, empty, climbs out of its directory, or has control characters."""
 
 
 def relative_name(name: str) -> PurePosixPath:
@@ -35,6 +37,8 @@ def relative_name(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if not name or path.is_absolute() or ".." in path.parts or not path.parts or "\0" in name:
         raise UnsafeNameError(f"{name!r} is not a relative file name inside the working directory")
+    if _CONTROL.search(name):  # the door takes none either
+        raise UnsafeNameError("its name has control characters")
     return path
 
 

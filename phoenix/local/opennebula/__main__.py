@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import signal
 import stat
 import sys
@@ -58,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--grace-s", type=float, default=5.0, help="process: seconds from SIGTERM to SIGKILL")
     add("--disk-mb", type=int, default=10_240, help="process: what a VM may hold on the disk")
     add("--isolate", default="auto", help="process: how VMs are kept apart")
+    add("--job-network", type=int, help="process: a descriptor of the network namespace that jobs are in")
     add("--steering", action="store_true", help="allow phoenix.dummy.steer")
     add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")
     add("--events", default="", metavar="ADDRESS", help="address of the event publisher, as ipc://PATH")
@@ -108,7 +110,10 @@ def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
     from phoenix.local.process.driver import ProcessDriver  # only this hypervisor needs it
 
     data, share, grace_s = options.data / "process", options.core_share, options.grace_s
-    return cast(Driver, ProcessDriver(data, share, grace_s, options.isolate, disk_mb=options.disk_mb))
+    if options.job_network is not None:
+        os.set_inheritable(options.job_network, False)
+    limits = {"disk_mb": options.disk_mb, "network": options.job_network}
+    return cast(Driver, ProcessDriver(data, share, grace_s, options.isolate, **limits))
 
 
 def _settings(options: argparse.Namespace) -> Settings:

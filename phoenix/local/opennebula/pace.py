@@ -85,7 +85,7 @@ class Door(web.Server):
 
     def open(self, bind: str, port: int) -> None:
         """Listen. Raises OSError."""
-        self._socket = given(bind, port) or socket.create_server((bind, port))
+        self._socket = next(iter(given(bind, port)), None) or socket.create_server((bind, port))
         self._socket.listen(BACKLOG)
         self._socket.setblocking(False)
         self._task = asyncio.create_task(self._accept(self._socket), name="door")

@@ -79,7 +79,8 @@ class ProcessDriver:
     """Driver `process`. See the module for what it does and docs for the isolation it reports.
 
     `core_share`: real cores per virtual core. `grace_s`: SIGTERM to SIGKILL, unless the job asks for another grace.
-    `isolate`: "auto", or one of isolation.KINDS to insist. `disk_mb`: what a VM may hold on the disk.
+    `isolate`: "auto", or one of isolation.KINDS to insist. `disk_mb`: what a VM may hold on the disk. `network`: a descriptor
+    of the network namespace that jobs are in; None: the machine's.
     """
 
     name = "process"
@@ -92,6 +93,7 @@ class ProcessDriver:
         isolate: str = "auto",
         uid_base: int = UID_BASE,
         disk_mb: int = DISK_MB,
+        network: int | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.core_share = core_share
@@ -101,6 +103,7 @@ class ProcessDriver:
         self._disk_mb = disk_mb
         self._watch: asyncio.Task[None] | None = None
         self._spawner = Spawner()
+        self._spawner.network = network
         self._vms: dict[int, _Vm] = {}
         self._isolation: Isolation | None = None
         self._house: House | None = None

@@ -95,6 +95,7 @@ class Spawner:
         self._inbox = bytearray()
         self._last_ident = 0
         self.hides = False  # other users' processes from each job (zygote.py rule 10)
+        self.network: int | None = None  # a descriptor of the jobs' network namespace (zygote.py rule 11)
         self.on_start: Callable[[int], None] = lambda _pid: None
 
     @property
@@ -105,9 +106,12 @@ class Spawner:
     def start(self) -> None:
         """Start the nursery; it needs no file but the interpreter's own."""
         ours, theirs = socket.socketpair()
+        words = [zygote.HIDE] if self.hides else []
+        words += [f"{zygote.NETWORK}{self.network}"] if self.network is not None else []
         with theirs:
             self._nursery = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES, *([zygote.HIDE] if self.hides else [])],
+                [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES, *words],
+                pass_fds=() if self.network is None else (self.network,),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env={"PATH": os.defpath},
@@ -151,6 +155,7 @@ class Spawner:
             "note": launch.note,
             "stdin": launch.stdin,
             "sole": launch.sole,
+            "serves": launch.serves,
             **held.fields(),
         }
         self._send(request, tuple(os.dup(fd) for fd in stdio))

@@ -26,6 +26,8 @@ stdout and stderr.
 10. Where jobs have users of their own, each sees no other's processes, nor their arguments: the nursery, and so whatever it
    starts, has a /proc mounted with hidepid, in a mount namespace in which everything else is the machine's (Linux 5.8; where
    the machine does not let it, arguments are seen by all, as on any machine).
+11. Where jobs have a network of their own, the nursery is in it, and so is whatever it starts: only what serves the machine's
+   network, a web instance, goes back there before it drops its rights.  No job can: it has no right to.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from phoenix.local.process.network import JobsPlace
 from phoenix.local.process.processes import children_of, group_of, kill, kill_group, owned_pids, purge
 
 HEADER = struct.Struct("!IQ")
@@ -53,11 +56,12 @@ OPEN_FILES_MAX = 65536  # what an MPI rank or a web server may want; the default
 WHY_BYTES_MAX = 1000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 CLONE_NEWNS, MS_NOSUID_NODEV_NOEXEC, MS_REC_SLAVE = 0x20000, 0xE, 0x84000
-HIDE = "hide-processes"  # an argument
+HIDE, NETWORK = "hide-processes", "network="  # arguments; a descriptor's number follows
 EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND = 126, 127  # what a POSIX shell answers
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ignored: list[signal.Signals | int] = []  # what this process ignores, and a job must not (rule 7)
+_jobs_place: JobsPlace | None = None  # if jobs have a network of their own (rule 11)
 
 
 class Child:
@@ -162,6 +166,8 @@ class Nursery:
 
     def run(self, ident: int, request: dict[str, Any], fds: list[int]) -> None:
         ends: tuple[int, ...] = ()
+        if _jobs_place is not None:
+            _jobs_place.look()
         try:
             ends = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
             pid = os.fork()
@@ -288,6 +294,8 @@ def _get_ready(request: dict[str, Any], fds: list[int], parent: int) -> None:
         os.write(group, b"0")
         os.close(group)
         _check_count(path)
+    if request.get("serves") and _jobs_place is not None:
+        _jobs_place.go_back()
     _drop_rights(request)
     if os.getppid() != parent:
         os._exit(EXIT_CANNOT_EXECUTE)
@@ -379,6 +387,14 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, f"prctl {option}: {os.strerror(code)}")
 
 
+def _go_to_jobs() -> None:
+    """Rule 11.  Raises OSError."""
+    global _jobs_place  # noqa: PLW0603  # of this process, which is one nursery
+    for word in sys.argv:
+        if word.startswith(NETWORK):
+            _jobs_place = JobsPlace(int(word.removeprefix(NETWORK)))
+
+
 def _hide_processes() -> bool:
     """Rule 10; False where the machine does not let it."""
     if _libc.unshare(CLONE_NEWNS) != 0 or _libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC_SLAVE), None) != 0:
@@ -430,6 +446,7 @@ def main() -> int:
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
     if HIDE in sys.argv:
         _hide_processes()
+    _go_to_jobs()
     # What is the same for all children is set once and inherited.
     _prctl(PR_SET_NO_NEW_PRIVS, 1)
     _limit(resource.RLIMIT_CORE, 0)

@@ -28,9 +28,11 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from aiohttp import web
 
+from schemas import specs
+from schemas.custody_state import FINALS_MAX
 from schemas.envelope import Received, UnknownFact
 from schemas.facts import kind_of
-from schemas.ids import is_instance
+from schemas.ids import ELEMENT, is_instance
 from schemas.sentences.facts import told
 from services.monitor.explain import story_causes
 from services.monitor.explain.why import KINDS
@@ -88,11 +90,14 @@ class Story:
         name, who = request.match_info["entity"], self.access.who(request)
         kind = choice_of(request, "kind", KINDS, "")
         subject = await self._subject(name, kind)
+        what = kind or "job, department or host"
+        missing = Fault(404, "unknown", f"there is no {what} {name[:100]!r}, nor is one remembered", "entity")
         if subject is None:
-            what = kind or "job, department or host"
-            raise Fault(404, "unknown", f"there is no {what} {name[:100]!r}, nor is one remembered", "entity")
-        if subject.kind != "host":
-            self.access.own(request, subject.department, f"{subject.kind} {name}")
+            raise missing
+        if subject.kind == "department":
+            self.access.own(request, name)
+        elif subject.kind != "host":
+            self.access.theirs(request, subject.department, missing)
         scope = None if who.role == "operator" else who.department
         most = limit_of(request, STEPS_MAX, STEPS)
         return json_answer(await self.told(name, subject, scope, most, number_of(request, "since")))
@@ -102,6 +107,7 @@ class Story:
         more, places = len(places) > most, places[-most:] if most else []
         nodes = {node.key: node for node in await self._nodes(places)}
         more = more or len(nodes) < len({(place.position, place.number) for place in places})
+        nodes = {key: node for key, node in nodes.items() if _concerns(node, name)}
         await self._follow(nodes)
         own = {(place.position, place.number) for place in places}
         steps = [nodes[key] for key in sorted(own) if key in nodes and nodes[key].at >= since]
@@ -201,6 +207,12 @@ def _node(place: Place, envelope: Received | None) -> Node | None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- telling
+
+
+def _concerns(node: Node, name: str) -> bool:
+    """Whether what is said of elements of an array is said of this one, too."""
+    element, elements = ELEMENT.match(name), node.fields.get("elements")
+    return element is None or elements is None or int(element[2]) in specs.array(elements, FINALS_MAX)[0]
 
 
 def _visible(node: Node, scope: str | None) -> bool:

@@ -82,7 +82,7 @@ def _closed(fact: Fields, department: str) -> Asked:
     if code in ("host_taken", "host_lost"):
         return [(unit, _LOST_ROOM)]
     if code == "cancelled":
-        return [(unit, ("job.cancelled",)), (job_of(unit), ("job.cancelled",))]
+        return [(unit, ("job.cancelled",)), (job_of(unit), ("array.cancelled",))]
     if code == "made_way":
         return [(str(params.get("job") or params.get("for") or ""), ("job.submitted",))]
     if code == "scale_down":
@@ -121,7 +121,7 @@ def _placed(fact: Fields, department: str) -> Asked:
     asked: Asked = [(HOST + host, room) for host in fact.get("hosts") or ()]
     if "." in unit:
         return [*asked, *_demand(department)]
-    again = ("job.submitted", "job.resumed", "attempt.closed", "attempt.reported")
+    again = ("job.submitted", "job.resumed", "array.resumed", "attempt.closed", "attempt.reported")
     return [*asked, (unit, again), (job_of(unit), again)]
 
 
@@ -141,5 +141,6 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "instance.draining": _draining,
     "instance.reported": lambda fact, _: [(fact["unit"], ("instance.draining", "attempt.began"))],
     "release.changed": lambda fact, _: [(DEPARTMENT + fact["dept"], ("release.requested", "release.changed"))],
-    "job.resumed": lambda fact, _: [(fact["job"], ("job.held",))],
+    "job.resumed": lambda fact, _: [(fact["job"], ("job.held",)), (job_of(fact["job"]), ("array.held",))],
+    "array.resumed": lambda fact, _: [(fact["job"], ("array.held",))],
 }

@@ -26,6 +26,7 @@ from schemas.sentences import told_foreseen
 from services.monitor.explain import why_department, why_ended, why_host
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
+from services.monitor.parts import in_parts
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer
 from services.monitor.serve.parameters import choice_of
@@ -58,24 +59,26 @@ class Why:
         name = request.match_info["name"]
         self.access.who(request)
         kind = choice_of(request, "kind", KINDS, "")
+        missing = Fault(
+            404, "unknown", f"there is no {kind or 'job, department or host'} {name[:100]!r} (any more)", "job"
+        )
         job = self.views.department_of(name) if kind in ("", "job") else None
         view = await self._known(name) if kind in ("", "job") else None
         if view is not None:
             job = str(view["department"])
         if job is not None:
-            self.access.own(request, job, f"job {name}")
+            self.access.theirs(request, job, missing)
             ended = why_ended.explain(view) if view is not None else None
             return json_answer(_of_ended(name, ended)) if ended else await self._of_job(job, name)
         department = self.core.custody.department(name) if kind in ("", "department") else None
         if department is not None:
-            self.access.own(request, name, f"department {name}")
+            self.access.own(request, name)
             if department.kind == "web":
                 return json_answer(_spoken(await self._asked(name, name), name, name))
             return json_answer(_words(why_department.explain(self.core, name, self.now()) or {}))
         host = why_host.explain(self.core, name, self.now()) if kind in ("", "host") else None
         if host is None:
-            what = kind or "job, department or host"
-            raise Fault(404, "unknown", f"there is no {what} {name[:100]!r} (any more)", "job")
+            raise missing
         return json_answer(_words(host))
 
     async def starts(self, request: web.Request) -> web.Response:
@@ -92,9 +95,10 @@ class Why:
         name = request.match_info["job"]
         self.access.who(request)
         department = self.views.department_of(name)
+        missing = Fault(404, "unknown", f"there is no job {name[:100]!r} (any more)", "job")
         if department is None:
-            raise Fault(404, "unknown", f"there is no job {name[:100]!r} (any more)", "job")
-        self.access.own(request, department, f"job {name}")
+            raise missing
+        self.access.theirs(request, department, missing)
         return json_answer({"ok": True, "starts": await self._starts(department, [name])})
 
     # -------------------------------------------------------------------------------------------------------- asking
@@ -113,8 +117,10 @@ class Why:
         """The job as `show` has it, or None."""
         if JOB.match(name) is None and ELEMENT.match(name) is None:
             return None
-        view = self.views.job(name)
-        return view or await self.history.ask(history_reads.job, name, round(self.now() * 1000))
+        found = await in_parts(self.views.job(name, rows=False))
+        return (
+            found[0] if found is not None else await self.history.ask(history_reads.job, name, round(self.now() * 1000))
+        )
 
     def _by_hand(self, reason: dict[str, Any]) -> None:
         """Of hosts that web has: where a person keeps them, and not the load.  The scheduler does not know."""

@@ -97,11 +97,8 @@ def _there(host: Host) -> list[Word]:
     if not host.units:
         return [Word("nothing runs there")]
     names = ", ".join(sorted(host.units)[:8]) + (" …" if len(host.units) > 8 else "")
-    return [
-        Word(
-            f"there: {names}, on {host.cores_used} of {host.cores} cores, {host.memory_used_mb} of {host.memory_mb} MiB"
-        )
-    ]
+    cores = f"{host.cores_used} of {count(host.cores, 'core')}"
+    return [Word(f"there: {names}, on {cores}, {host.memory_used_mb} of {host.memory_mb} MiB")]
 
 
 def _apart(host: Host, now: float) -> list[Word]:

@@ -8,24 +8,25 @@ Rules
   2. A reason of the journal's own goes first: it is never behind.  But that a time slot has begun the scheduler tells.
   3. Whom the scheduler has not told of, or by a code that is not known here, is told as in the queue.
   4. A department is asked only while somebody waits there.
-  5. Rows of many are rendered anew in parts of `PART`: others have their turn in between.
+  5. What is new of many is taken in in parts: others have their turn in between.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from schemas.reasons import Code, Reason, because
 from services.monitor.core import MonitorCore
+from services.monitor.parts import Parts, Work, in_parts
 from services.monitor.pictures.views import Views
 
 ASK_S: Final = 2.0  # as soon as a person could wonder; a scheduler of 1,000 hosts works 30 ms on it
 SILENT_MAX: Final = 3
-PART: Final = 200  # rows: some milliseconds
 
 
 class _Answer(msgspec.Struct):
@@ -60,15 +61,16 @@ class WhyWaiting:
         names = [department.name for department in self.core.custody.departments if department.kind == "batch"]
         for name in [name for name in self._of if name not in names]:
             del self._of[name]
-        self.views.refresh()
+        await in_parts(self.views.refreshing())
         asked = [name for name in names if self.views.waiting.first(name, 1)]
         for name, data in zip(asked, await asyncio.gather(*map(self._ask, asked)), strict=True):
-            await self._render(self._heard(name, data))
+            self.core.touched |= await in_parts(self._heard(name, data))
+            await in_parts(self.views.refreshing())
         for name in names:
             if name not in asked:
                 self._of.pop(name, None)
 
-    def _heard(self, department: str, data: bytes | None) -> list[str]:
+    def _heard(self, department: str, data: bytes | None) -> Parts[dict[str, None]]:
         """Units of which something else is told than before."""
         try:
             answer = _decoder.decode(data) if data is not None else None
@@ -77,24 +79,25 @@ class WhyWaiting:
         if answer is None or not answer.ok:
             self._silent[department] = self._silent.get(department, 0) + 1
             if self._silent[department] < SILENT_MAX:
-                return []
+                return {}
         else:
             self._silent.pop(department, None)
-        had, now = self._of.get(department, {}), _told(answer)
+        had, now = self._of.get(department, {}), (yield from _told(answer))
         self._of[department] = now
-        return [unit for unit in dict.fromkeys((*had, *now)) if had.get(unit) != now.get(unit)]
-
-    async def _render(self, units: list[str]) -> None:
-        """Rule 5."""
-        for number in range(0, len(units), PART):
-            if number:
-                self.views.refresh()
-                await asyncio.sleep(0)
-            self.core.touched |= dict.fromkeys(units[number : number + PART])
+        found, work = dict[str, None](), Work()
+        for unit in chain(had, now):
+            if had.get(unit) != now.get(unit):
+                found[unit] = None
+            if work.add():
+                yield
+        return found
 
 
-def _told(answer: _Answer | None) -> dict[str, Reason]:
-    if answer is None:
-        return {}
-    rest = {unit: _PLAIN[code] for code, units in answer.rest.items() if code in _PLAIN for unit in units}
-    return rest | answer.reasons
+def _told(answer: _Answer | None) -> Parts[dict[str, Reason]]:
+    found, work = dict[str, Reason](), Work()
+    for code, units in answer.rest.items() if answer is not None else ():
+        for unit in units if code in _PLAIN else ():
+            found[unit] = _PLAIN[code]
+            if work.add():
+                yield
+    return found | answer.reasons if answer is not None else found

@@ -1,16 +1,19 @@
 """The archivist: keeps the broker's journal bounded, and everything else in the archive (PROTOCOL S5).
 
 Theory of operation
-  From time to time it looks how long the journal is.  Beyond `keep_messages` it decides up to where it may go (`reach`), copies
-  that range into the archive, leaves the mark, and purges.  A crash between two of these steps costs nothing: what is archived
-  and still in the stream is read from either, and a mark without a purge only sends a reader to the archive.
+  From time to time it looks how long the journal is.  Beyond `keep_messages`, or where it is more than half full, it decides up
+  to where it may go (`reach`), copies that range into the archive, leaves the mark, and purges.  A crash between two of these
+  steps costs nothing: what is archived and still in the stream is read from either, and a mark without a purge only sends a
+  reader to the archive.
 
 Rules
   1. Nothing is purged above any service's snapshot, so that each goes on without the archive, nor above the archive's end.
   2. The last message of a writer's subject stays, however old it is: the broker answers an append by it (S1).  So subjects are
      purged one by one, and a department that was closed long ago leaves one message behind.
   3. Of a range less than `STEP_MIN` nothing is done: each step is a mark and a purge a subject.
-  4. Whatever fails is told and tried again at the next look; the journal is whole meanwhile.
+  4. A journal that is more than half full keeps fewer messages than `keep_messages`, so many that it is `LOW` full, however few
+     they are; unless everything is to be kept.  Services save snapshots by bytes as well, so that they are not behind.
+  5. Whatever fails is told and tried again at the next look; the journal is whole meanwhile.
 """
 
 from __future__ import annotations
@@ -38,6 +41,10 @@ from services.runtime.log import Log, message_of
 LOOK_S: Final = 60.0  # a busy cloud writes some thousand messages meanwhile
 STEP_MIN: Final = 10_000  # a step a few minutes apart at the most
 STEP_MAX: Final = 500_000  # of one step: the archive's part of it takes about half a minute
+HIGH: Final = 0.5  # of the journal's bytes: from nine tenths on nothing may begin (`journal.room`)
+LOW: Final = 0.4
+HURRY_S: Final = 10.0  # between two looks at a journal that is fuller than that
+SEGMENT_BYTES: Final = 16 << 20  # of messages that are held until they are archived
 CALL_S: Final = 5.0
 COPY_S: Final = 300.0
 HEARTBEAT_S: Final = 0.5
@@ -50,6 +57,17 @@ def reach(end: int, begun: int, keep: int, snapshots: Iterable[int], step_min: i
         return 0
     to = min(end - keep, begun + STEP_MAX, *snapshots)
     return to if to - begun >= step_min else 0
+
+
+def kept(keep: int, messages: int, used: int, most: int) -> int:
+    """How many of its messages stay: `keep`, or fewer (rule 4).  `used`: its bytes, of `most` (0 or less: no limit)."""
+    if not keep or not is_filling(used, most):
+        return keep
+    return min(keep, max(1, int(messages * most * LOW / used)))
+
+
+def is_filling(used: int, most: int) -> bool:
+    return 0 < most * HIGH < used
 
 
 def purges(to: int, lasts: Mapping[str, int]) -> dict[str, int]:
@@ -67,16 +85,18 @@ class Archivist:
         self.directory, self.keep, self.services = directory, keep, services
         self.archived = 0  # position up to which the archive reaches, as of the last look
         self.failures = 0
+        self.hurries = False  # the journal is more than half full
 
     async def run(self) -> None:
         """For ever."""
         while True:
             try:
-                await self.look()
+                while await self.look() and self.hurries:
+                    pass  # the oldest may have been the smallest
             except (nats.errors.Error, JetStreamError, TimeoutError, OSError, Broken, Stop) as error:
                 self.failures += 1
                 self.log.warning("journal not trimmed", error=message_of(error))
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(HURRY_S if self.hurries else LOOK_S)
 
     async def look(self, step_min: int = STEP_MIN) -> int:
         """Trim if there is enough to trim; returns the position up to which it was done, 0 if it was not."""
@@ -87,9 +107,12 @@ class Archivist:
         if archive.end > end:  # the stream was lost and made again; rule 4 of the archive
             raise Broken(f"{self.directory} reaches {archive.end}, the journal ends at {end}: move it away")
         self.archived = archive.end
-        if not self.keep or end - archive.end - self.keep < step_min:  # without asking for any snapshot
+        used, most = info.state.bytes, info.config.max_bytes or 0
+        self.hurries, keep = is_filling(used, most), kept(self.keep, info.state.messages, used, most)
+        step_min = 1 if self.hurries else step_min
+        if not keep or end - archive.end - keep < step_min:  # without asking for any snapshot
             return 0
-        to = reach(end, archive.end, self.keep, await self._snapshots(journal), step_min)
+        to = reach(end, archive.end, keep, await self._snapshots(journal), step_min)
         if not to:
             return 0
         async with asyncio.timeout(COPY_S):
@@ -120,14 +143,17 @@ class Archivist:
         watch = asyncio.create_task(reader.watch(), name="archivist:reader")
         try:
             waiting: list[Stored] = []
+            size = 0
             while archive.end < to:
                 await _either(arrived, watch)
                 arrived.clear()
-                waiting += [m for m in reader.take(SEGMENT_MAX) if m.position <= to]
+                fresh = [m for m in reader.take(SEGMENT_MAX) if m.position <= to]
+                waiting, size = waiting + fresh, size + sum(len(m.data) for m in fresh)
                 await reader.acknowledge()
-                if len(waiting) >= SEGMENT_MAX or (waiting and waiting[-1].position == to):
+                whole = len(waiting) >= SEGMENT_MAX or size >= SEGMENT_BYTES
+                if whole or (waiting and waiting[-1].position == to):
                     await asyncio.to_thread(archive.append, waiting)
-                    waiting = []
+                    waiting, size = [], 0
                 if reader.waiting:
                     arrived.set()
         finally:

@@ -8,6 +8,7 @@ Rules
   3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.  Of those
      that are equal in it the highest number, of a job and then of an element, is first.
   4. Every function reads, and runs in the history's thread.
+  5. Of what is not on the page only its place in the order is looked up.
 """
 
 from __future__ import annotations
@@ -91,11 +92,9 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
         last = "(:value, length(:job), :job, length(:unit), :unit)"
         where.append(f"({by}, {', '.join(_NUMBER)}) {'>' if asked.ascending else '<'} {last}")
     order = "ASC" if asked.ascending else "DESC"
-    sql = (
-        f"SELECT *, {by} AS sorted_by, {_SHOWN} FROM jobs"
-        f" WHERE {' AND '.join(where) or '1'}"
-        f" ORDER BY {', '.join(f'{part} {order}' for part in ('sorted_by', *_NUMBER))} LIMIT :limit"
-    )
+    ordered = f"ORDER BY {', '.join(f'{part} {order}' for part in ('sorted_by', *_NUMBER))}"
+    page = f"SELECT unit, {by} AS sorted_by FROM jobs WHERE {' AND '.join(where) or '1'} {ordered} LIMIT :limit"
+    sql = f"SELECT jobs.*, sorted_by, {_SHOWN} FROM ({page}) JOIN jobs USING (unit) {ordered}"  # rule 5
     limit = max(0, min(asked.limit, LIMIT_MAX))
     found = _select(db, sql, values | {"now": now, "limit": limit + 1})
     more = len(found) > limit

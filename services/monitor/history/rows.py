@@ -79,8 +79,8 @@ def _submitted(core: MonitorCore, fact: f.JobSubmitted, meta: Meta) -> list[Stat
     return found
 
 
-def _changed(core: MonitorCore, fact: f.JobHeld | f.JobResumed | f.JobCancelled, _meta: Meta) -> list[Statement]:
-    return _state(core, fact.job)
+def _changed(core: MonitorCore, _fact: f.OfJobs, _meta: Meta) -> list[Statement]:
+    return [statement for name in core.custody.changed for statement in _state(core, name)]
 
 
 def _state(core: MonitorCore, name: str) -> list[Statement]:
@@ -274,9 +274,7 @@ def _configured(_core: MonitorCore, fact: f.ConfigAdopted, meta: Meta) -> list[S
 _ROWS: Final[dict[type, Callable[[MonitorCore, Any, Meta], list[Statement]]]] = {
     f.ConfigAdopted: _configured,
     f.JobSubmitted: _submitted,
-    f.JobHeld: _changed,
-    f.JobResumed: _changed,
-    f.JobCancelled: _changed,
+    **dict.fromkeys(get_args(f.OfJobs), _changed),
     f.LeaseExtended: _extended,
     f.UnitPlaced: _placed,
     f.AttemptBegan: _began,

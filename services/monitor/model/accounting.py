@@ -30,7 +30,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from msgspec.structs import replace
 
@@ -283,9 +283,10 @@ class Accounting:
         if unit.state != "final":
             self.goodput.doom(unit.id, 0, RETRIED)
 
-    def _cancelled(self, fact: f.JobCancelled) -> None:
-        unit = self.custody.state.units[fact.job]
-        self._end(unit, unit.final if fact.user else "missed")
+    def _cancelled(self, fact: f.Cancelled) -> None:
+        for name in self.custody.changed:
+            unit = self.custody.state.units[name]
+            self._end(unit, unit.final if fact.user else "missed")
 
     def _department_closed(self, fact: f.DepartmentClosed) -> None:
         """Custody has ended every unit; which were not over before, the jobs still say."""
@@ -347,9 +348,10 @@ class Accounting:
         self._account(name, loss, 1)
 
     def _unsaved(self, name: str) -> None:
-        """It waits to go on, and what was suspended turns out to be lost."""
+        """It waits to go on, and what was suspended turns out to be lost: all of it, or its start alone, if a checkpoint in the
+        grace time has saved what it did."""
         work = self.state.work.get(name)
-        if work is not None and work.risked:
+        if work is not None:
             of = self._key(name, self.custody.state.units[name].dept)
             loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, None)
             self._account(name, loss, 1)
@@ -389,7 +391,7 @@ _HANDLERS: dict[type, Callable[[Accounting, Any], None]] = {
     f.HostReleased: Accounting._released,
     f.HostSeized: Accounting._seized,
     f.JobSubmitted: Accounting._submitted,
-    f.JobCancelled: Accounting._cancelled,
+    **dict.fromkeys(get_args(f.Cancelled), Accounting._cancelled),
     f.UnitPlaced: Accounting._placed,
     f.AttemptBegan: Accounting._began,
     f.CheckpointReported: Accounting._checkpoint,

@@ -1,7 +1,8 @@
 """Pictures of the read model as JSON: what `phoenix queue`, `show`, `hosts`, `departments`, `top` and pages ask for.
 
 Rules
-  1. A unit's row is rendered once and kept until the unit changes: a queue of 10,000 is a join of ready bytes.
+  1. A unit's row is rendered once and kept until the unit changes (`rows`).  What has many of them is made in parts
+     (`monitor.parts`), and leaves here as JSON.
   2. Times leave here in UTC, ISO 8601 with a Z.
   3. A view changes nothing.
   4. How long a unit has run is what counts towards its time limit: all attempts of its present life, that is since it was last
@@ -10,6 +11,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -26,24 +28,27 @@ from services.monitor.core import MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.model.attempt import Attempt
 from services.monitor.model.job import Job
+from services.monitor.parts import RENDERED, Parts, Work
 from services.monitor.pictures import leases, lending, release_views, used
+from services.monitor.pictures.rows import ENDED, Drawn, Rows
 from services.monitor.pictures.times import iso, plain
-from services.monitor.pictures.waiting import One, Waiting
+from services.monitor.pictures.waiting import One
 
-ENDED = frozenset(("completed", ENDED_EARLY, "failed", "cancelled", "timeout", "killed", "stopped"))
 QUEUE_LIMIT = 100_000  # rows of one answer
 QUEUE_BYTES = 16 << 20  # of its rows: 30,000 in full, all 100,000 in short
 OF_SCHEDULER = (Code.QUEUE, Code.LEASE_STARTS_AT)  # what the journal says and its scheduler says better
 
 
-class _Row:
-    """`drawn`: row and line of the queue, once somebody has asked for them (rule 1)."""
+class _Array:
+    """What its elements are together."""
 
-    __slots__ = ("dept", "drawn", "state", "user")
+    __slots__ = ("ended_at", "exits", "rows", "states")
 
-    def __init__(self, dept: str, user: str, state: str) -> None:
-        self.dept, self.user, self.state = dept, user, state
-        self.drawn: tuple[bytes, bytes] | None = None
+    def __init__(self) -> None:
+        self.rows: list[bytes] = []
+        self.states: Counter[str] = Counter()
+        self.ended_at = 0.0
+        self.exits: dict[int | None, None] = {}
 
 
 class Views:
@@ -54,10 +59,8 @@ class Views:
         self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
         self.troubles: Callable[[str], Sequence[Reason]] = lambda _department: ()
         self.measured: used.Said = lambda _unit, _attempt: None
-        self._rows: dict[str, _Row] = {}
-        self._order: list[str] | None = None
-        self._counts: dict[str, dict[str, int]] = {}  # department -> state -> units
-        self.waiting = Waiting()
+        self.rows = Rows(core, self._render, self._one)
+        self.waiting = self.rows.waiting
 
     # ---------------------------------------------------------------------------------------------------------- queue
 
@@ -69,79 +72,34 @@ class Views:
         user: str | None = None,
         short: bool = False,
         bytes_max: int = QUEUE_BYTES,
-    ) -> bytes:
+    ) -> Parts[bytes]:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
         with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, since
         (UTC seconds), hosts or reason], and of a lease its kind.  `since`: it has run from then on (rule 4), as if it had never
         been suspended or moved; null: it does not run."""
-        self.refresh()
-        if self._order is None:
-            self._order = sorted(self._rows, key=sort_key)
-        found, total, size = [], 0, 0
-        for unit in self._order:
-            kept = self._rows[unit]
-            if department not in (None, kept.dept) or user not in (None, kept.user):
-                continue
-            if kept.state in states if states else kept.state not in ENDED:
-                total += 1
-                if total <= limit and size <= bytes_max:
-                    one = self._drawn(unit)[short]
-                    size += len(one)
-                    found.append(one)
+        found, total = yield from self.rows.queue(department, states, limit, user, short, bytes_max)
         name = b'{"lines":[' if short else b'{"jobs":['
         return name + b",".join(found) + b'],"total":%d}' % total
 
     def refresh(self) -> None:
-        """Render what has changed."""
-        units = self.core.custody.state.units
-        for name in self.core.touched | dict.fromkeys(self.core.causes.restated()):
-            unit = units.get(name)
-            if unit is None or is_instance(name):
-                self._drop(name)
-            else:
-                self._note(unit)
-        self.core.touched = {}
+        """Take in what has changed."""
+        self.rows.refresh()
 
-    def _drop(self, name: str) -> None:
-        had = self._rows.pop(name, None)
-        if had is not None:
-            self._order = None
-            self._counts[had.dept][had.state] -= 1
-            self.waiting.drop(name)
+    def refreshing(self) -> Parts[None]:
+        """The same, in parts."""
+        return self.rows.refreshing()
 
-    def _note(self, unit: Unit) -> None:
-        """What has changed of it is known; of what is over nothing is rendered until somebody asks."""
-        name, state = unit.id, unit_state(unit)
-        had = self._rows.get(name)
-        if had is None:
-            self._order = None
-        else:
-            self._counts[had.dept][had.state] -= 1
-        counts = self._counts.setdefault(unit.dept, {})
-        counts[state] = counts.get(state, 0) + 1
-        job = self.core.state.jobs.get(job_of(name))
-        self._rows[name] = _Row(unit.dept, job.user if job else "", state)
-        if state in ENDED:
-            self.waiting.drop(name)
-        else:
-            self._drawn(name)
-
-    def _drawn(self, name: str) -> tuple[bytes, bytes]:
-        """Its row and its line."""
-        kept = self._rows[name]
-        if kept.drawn is None:
-            kept.drawn = self._render(self.core.custody.state.units[name])
-        return kept.drawn
-
-    def _render(self, unit: Unit) -> tuple[bytes, bytes]:
-        name, row = unit.id, self.row(unit)
-        line = [name, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
+    def _render(self, unit: Unit) -> Drawn:
+        row = self.row(unit)
+        line = [unit.id, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
         began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
         line.append(None if began_at is None else began_at - row["ran_before_s"])
         line.append(row["hosts"] or row["reason"])
         line += [row["lease"]["kind"]] if "lease" in row else []
-        self.waiting.note(name, row["state"], One(unit.dept, self._waits_since(unit), row["reason"]))
         return kept_json(row), kept_json(line)
+
+    def _one(self, unit: Unit) -> One:
+        return One(unit.dept, self._waits_since(unit), plain(self.reason(unit)))
 
     def _waits_since(self, unit: Unit) -> float:
         attempts = self.core.state.attempts.get(unit.id)
@@ -151,7 +109,7 @@ class Views:
 
     def rendered(self, unit: str) -> bytes:
         """The unit's row of the queue, as it was rendered last."""
-        return self._drawn(unit)[0]
+        return self.rows.drawn(unit)[0]
 
     def reason(self, unit: Unit) -> Reason:
         """As the journal tells, or its scheduler, of who is in the queue or has a time slot (`why_waiting`)."""
@@ -198,19 +156,20 @@ class Views:
         known = self.core.state.jobs.get(job_of(job))
         return unit.dept if unit else known.dept if known else None
 
-    def job(self, name: str, now: float | None = None) -> dict[str, Any] | None:
-        """A job with all its units, or one element of an array; None if it is not known (any more).  `now`: with what its
-        attempts have had until then, if all are remembered (`ATTEMPTS_MAX`)."""
+    def job(
+        self, name: str, now: float | None = None, *, rows: bool = True
+    ) -> Parts[tuple[dict[str, Any], list[bytes]] | None]:
+        """A job, or one element of an array, and of an array `rows` of its units as JSON; None if it is not known (any more).
+        `now`: with what its attempts have had until then, if all are remembered (`ATTEMPTS_MAX`)."""
         units = self.core.custody.state.units
+        job = self.core.state.jobs.get(job_of(name))
         if name in units:
-            job = self.core.state.jobs.get(job_of(name))
-            return {**self.row(units[name]), **self._life(units[name], now), **_ask(job)}
-        job = self.core.state.jobs.get(name)
-        if job is None or not job.array:
+            return {**self.row(units[name]), **self._life(units[name], now), **_ask(job)}, []
+        if job is None or job.job != name or not job.array:
             return None
-        mine = sorted((u for u in units.values() if job_of(u.id) == name), key=lambda u: sort_key(u.id))
-        states = [unit_state(u) for u in mine]
-        return {
+        found = yield from self._array(name, rows)
+        states = found.states.keys()
+        view = {
             "job": name,
             "unit": name,
             "department": job.dept,
@@ -218,13 +177,31 @@ class Views:
             "name": job.name,
             "state": _array_state(states),
             "submitted_at": iso(job.submitted_at),
-            "ended_at": iso(max((u.ended_at or 0.0 for u in mine), default=0.0)) if set(states) <= ENDED else None,
-            "exit_code": _array_exit(mine) if set(states) <= ENDED else None,
+            "ended_at": iso(found.ended_at) if states <= ENDED else None,
+            "exit_code": _array_exit(found.exits) if states <= ENDED else None,
             "attempts": [],
-            "counts": {s: states.count(s) for s in sorted(set(states))},
-            "units": [self.row(u) for u in mine],
+            "counts": dict(sorted(found.states.items())),
             **_ask(job),
         }
+        return view, found.rows
+
+    def _array(self, name: str, rows: bool) -> Parts[_Array]:
+        yield from self.refreshing()
+        found, work = _Array(), Work()
+        for element in self.rows.elements(name):
+            unit = self.core.custody.state.units.get(element)
+            if unit is None:
+                continue  # gone since
+            cost = 1
+            if rows:
+                cost = 1 if self.rows.is_drawn(element) else RENDERED
+                found.rows.append(self.rendered(element))
+            found.states[unit_state(unit)] += 1
+            found.ended_at = max(found.ended_at, unit.ended_at or 0.0)
+            found.exits[unit.exit] = None
+            if work.add(cost):
+                yield
+        return found
 
     def _life(self, unit: Unit, now: float | None) -> dict[str, Any]:
         attempts = self.core.state.attempts.get(unit.id, ())
@@ -234,7 +211,6 @@ class Views:
             **({} if now is None or len(attempts) < unit.attempt else {"elapsed_s": elapsed_s(attempts, now)}),
             "attempts": [{**attempt_view(attempt), **own} for attempt, own in zip(attempts, spent, strict=True)],
             "preempted": leases.preempted(attempts),
-            "units": [],
         }
 
     # ---------------------------------------------------------------------------------------------- hosts, departments
@@ -338,7 +314,7 @@ class Views:
     def counts(self, department: str) -> dict[str, int]:
         """Jobs that are not over, by state."""
         self.refresh()
-        counts = self._counts.get(department, {})
+        counts = self.rows.counts(department)
         return {state: counts[state] for state in sorted(counts) if counts[state] and state not in ENDED}
 
     def instances(self, department: str) -> list[dict[str, Any]]:
@@ -457,9 +433,8 @@ def _ask(job: Job | None) -> dict[str, Any]:
     return {"tasks": job.tasks, "on_reclaim": job.on_reclaim, "on_term": job.on_term, "array": job.array, **shared}
 
 
-def _array_exit(units: Iterable[Unit]) -> int | None:
+def _array_exit(codes: Iterable[int | None]) -> int | None:
     """The worst exit code; None if that would be a 0 although an element ended without one (cancelled, killed, timeout)."""
-    codes = [unit.exit for unit in units]
     worst = max((code for code in codes if code is not None), default=None)
     return None if worst == 0 and None in codes else worst
 

@@ -1,6 +1,6 @@
 """Units that wait, by department, in order of submission, and how many wait for which reason since when.
 
-Kept while rows are rendered (`views`): a change of one unit costs one place in a sorted list, whatever the length of the queue.
+Kept as units change (`rows`): a change of one unit costs one place in a sorted list, whatever the length of the queue.
 
 Rules
   1. Who waits is pending, held or suspended.
@@ -10,15 +10,12 @@ Rules
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import Counter
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from schemas.ids import sort_key
+from services.monitor.pictures.ordered import Ordered
 
 STATES: Final = frozenset(("pending", "held", "suspended"))
-_Key = tuple[tuple[int, int, str], str]
 
 
 class One(NamedTuple):
@@ -29,28 +26,19 @@ class One(NamedTuple):
     reason: dict[str, Any]
 
 
-SLACK: Final = 100  # that wait no more, in a short list
-
-
 class Waiting:
     def __init__(self) -> None:
         self.units: dict[str, One] = {}
         self.versions: dict[str, int] = {}
-        self._order: dict[str, list[_Key]] = {}  # department -> units by submission, and some that wait no more
-        self._listed: dict[str, set[str]] = {}  # the same units
-        self._live: Counter[str] = Counter()  # department -> units that wait
+        self._order: dict[str, Ordered] = {}  # by department
         self._by_code: dict[str, dict[str, dict[str, float]]] = {}  # department -> code -> unit -> since
 
     def note(self, unit: str, state: str, one: One) -> None:
-        """The unit's row has been rendered."""
+        """The unit has changed."""
         self.drop(unit)
         if state in STATES:
             self.units[unit] = one
-            self._live[one.department] += 1
-            listed = self._listed.setdefault(one.department, set())
-            if unit not in listed:
-                insort(self._order.setdefault(one.department, []), (sort_key(unit), unit))
-                listed.add(unit)
+            self._order.setdefault(one.department, Ordered()).add(unit)
             self._by_code.setdefault(one.department, {}).setdefault(one.reason["code"], {})[unit] = one.since
             self._moved(one.department)
 
@@ -58,26 +46,17 @@ class Waiting:
         one = self.units.pop(unit, None)
         if one is None:
             return
-        self._live[one.department] -= 1
         codes = self._by_code[one.department]
         some = codes[one.reason["code"]]
         del some[unit]
         if not some:
             del codes[one.reason["code"]]
-        self._tidy(one.department)
+        self._order[one.department].discard(unit)
         self._moved(one.department)
 
     def first(self, department: str, most: int) -> list[str]:
-        waiting = (unit for _, unit in self._order.get(department, ()) if unit in self.units)
-        return list(islice(waiting, most))
-
-    def _tidy(self, department: str) -> None:
-        """Who waits no more is taken out when that is half of all: one by one, a hundred thousand that are cancelled would take
-        as many moves of the whole list."""
-        order = self._order[department]
-        if len(order) > 2 * self._live[department] + SLACK:
-            order[:] = [key for key in order if key[1] in self.units]
-            self._listed[department] = {unit for _, unit in order}
+        order = self._order.get(department)
+        return [] if order is None else [unit for _, unit in islice(order.after(), most)]
 
     def reasons(self, department: str) -> list[tuple[str, int, float, dict[str, Any]]]:
         """(code, how many, since when the longest, an example's reason), by code."""

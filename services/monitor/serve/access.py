@@ -6,11 +6,13 @@ Rules
   2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
   3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
      counts alone, whatever the cookie.
+  4. What belongs to a department that the caller may not see is answered as what is not there, so that nobody learns what there
+     is; the audit is told.  Departments are known to all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 import orjson
@@ -18,6 +20,7 @@ from aiohttp import web
 
 from schemas.custody import Custody
 from services.monitor.history.file import StandsStill
+from services.monitor.parts import WRITTEN, Parts, Work, in_parts
 from services.monitor.serve.fault import Fault as Fault
 from services.monitor.serve.origin import is_own_page
 from services.monitor.serve.sessions import Sessions
@@ -92,11 +95,22 @@ class Access:
             raise Fault(403, "denied", f"{who.user} sees department {who.department!r} only", "department")
         return who.department
 
-    def own(self, request: web.Request, department: str | None, what: str) -> None:
-        """Refuse who is neither of `department` nor an operator; `what` names what was asked for."""
+    def sees(self, request: web.Request, department: str | None) -> bool:
+        """Whether the caller is of `department`, or an operator."""
         who = self.who(request)
-        if who.role != "operator" and department != who.department:
-            raise Fault(403, "denied", f"{what} is not of department {who.department!r}")
+        return who.role == "operator" or department == who.department
+
+    def own(self, request: web.Request, department: str) -> None:
+        """Refuse who may not see that department, of which everybody knows that it is there."""
+        if not self.sees(request, department):
+            own = self.who(request).department
+            raise Fault(403, "denied", f"department {department} is not of department {own!r}")
+
+    def theirs(self, request: web.Request, department: str | None, missing: Fault) -> None:
+        """Refuse who may not see what is of that department with `missing`, as what is not there (rule 4)."""
+        if not self.sees(request, department):
+            missing.hides = f"it is of department {department}"
+            raise missing
 
 
 @web.middleware
@@ -122,6 +136,25 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
         answer = json_answer({"ok": False, "error": error}, wrong.status)
         answer.headers.update(allowed(wrong))
         return answer
+
+
+async def rows_answer(view: dict[str, Any], key: str) -> web.Response:
+    """`view`, whose `key` may have thousands of rows."""
+    return web.Response(body=await in_parts(_written(view, key)), content_type="application/json")
+
+
+def _written(view: dict[str, Any], key: str) -> Parts[bytes]:
+    work, rows = Work(), list[bytes]()
+    for row in view[key]:
+        rows.append(orjson.dumps(row))
+        if work.add(WRITTEN):
+            yield
+    return whole({name: value for name, value in view.items() if name != key}, key, rows)
+
+
+def whole(view: dict[str, Any], key: str, rows: Iterable[bytes]) -> bytes:
+    """`view` as JSON, with rows that are JSON already."""
+    return b"%b,%b:[%b]}" % (orjson.dumps(view)[:-1], orjson.dumps(key), b",".join(rows))
 
 
 def json_answer(value: object, status: int = 200) -> web.Response:

@@ -27,6 +27,9 @@ KEPT: Final = 2_000  # about 600 kB; at 100 decisions a second a connection may 
 SHOWN: Final = 100  # of a picture
 TOLD: Final = frozenset(
     (
+        "array.cancelled",
+        "array.held",
+        "array.resumed",
         "attempt.closed",
         "attempt.reported",
         "config.adopted",

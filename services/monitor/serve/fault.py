@@ -4,7 +4,10 @@ from __future__ import annotations
 
 
 class Fault(Exception):
-    """A refused read: HTTP status, code, message, field; `more`: what else the error says, for programs."""
+    """A refused read: HTTP status, code, message, field; `more`: what else the error says, for programs.  `hides`: what is
+    there all the same, and whose, which the audit is told and nobody else."""
+
+    hides: str = ""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None, **more: int) -> None:
         super().__init__(message)

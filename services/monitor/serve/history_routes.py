@@ -15,7 +15,7 @@ from aiohttp import web
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import LIMIT_MAX, SORTS, STATES, Filter
-from services.monitor.serve.access import Access, Fault, json_answer
+from services.monitor.serve.access import Access, Fault, rows_answer
 from services.monitor.serve.parameters import choice_of, limit_of, number_of
 
 TEXT_MAX: Final = 200  # characters of a filter: longer than every name
@@ -48,7 +48,7 @@ class HistoryReads:
             found = await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000))
         except ValueError as error:
             raise Fault(400, "invalid", str(error), "cursor") from None
-        return json_answer(found)
+        return await rows_answer(found, "jobs")
 
 
 def states_of(request: web.Request) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from services.monitor.serve.access import Access
 from services.monitor.serve.fault import Fault
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Refused
+from services.runtime.http.server import is_known
 from services.runtime.turns import BYTES_A_COST, NOBODY, Turn, Turns
 
 READS: Final = "/v1/"
@@ -37,6 +38,8 @@ class InTurn:
         if not request.path.startswith(READS):
             return await handler(request)
         who = self._access.asker(request)
+        if who is not None:
+            is_known(request)
         department, caller = (who.department, who.user) if who is not None else (NOBODY, self._peers.of(request))
         try:
             turn = request[_TURN] = await self._turns.wait(department, caller, COST)

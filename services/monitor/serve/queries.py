@@ -23,8 +23,10 @@ from nats.errors import Error as NatsError
 from schemas import subjects
 from schemas.misfits import UNREADABLE
 from services.monitor.history.file import History, StandsStill
+from services.monitor.parts import in_parts
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import Views
+from services.monitor.serve.access import whole
 from services.monitor.serve.usage_asked import usage_asked
 from services.runtime.broker import permissions
 from services.runtime.broker.answer import answer, refusal
@@ -49,10 +51,10 @@ class Queries:
         self._asked = 0
         self._answering: set[asyncio.Task[None]] = set()
 
-    def line(self, turns: Turns) -> Callable[[Msg], Awaitable[None]]:
-        """What hears queries (rule 4)."""
+    def line(self, turns: Turns) -> Callable[[Msg], Awaitable[bool]]:
+        """What hears queries (rule 4), and says whether they are refused."""
 
-        async def heard(msg: Msg) -> None:
+        async def heard(msg: Msg) -> bool:
             department = msg.subject.split(".")[3]
 
             def start(turn: Turn | None) -> None:
@@ -62,8 +64,9 @@ class Queries:
                     task.add_done_callback(self._answering.discard)
 
             refused = turns.put(department, _ANYBODY, COST, len(msg.data), start)
-            if refused and turns.answers(department):
+            if refused and turns.answers(department, _ANYBODY):
                 await answer(msg, department, refusal("limit", refused), _JSON)
+            return bool(refused)
 
         return heard
 
@@ -80,7 +83,7 @@ class Queries:
         scope = None if department == subjects.OPERATORS else department
         try:
             asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
-            body = await self._usage(scope, asked) if what == "usage" else self._render(what, scope, asked)
+            body = await self._usage(scope, asked) if what == "usage" else await self._render(what, scope, asked)
         except (*UNREADABLE, TypeError, ValueError, OverflowError):
             body = refusal("invalid", "the query is no JSON of its kind")
         except StandsStill as told:
@@ -91,15 +94,19 @@ class Queries:
         await answer(msg, department, body, _JSON)
         return len(body)
 
-    def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
+    async def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
         views = self.views
         if what == "queue":
-            return views.queue(scope, None, min(int(asked.get("limit", ROWS_MAX)), ROWS_MAX), bytes_max=ROWS_BYTES)
+            limit = min(int(asked.get("limit", ROWS_MAX)), ROWS_MAX)
+            return await in_parts(views.queue(scope, None, limit, bytes_max=ROWS_BYTES))
         if what == "job":
-            view = views.job(str(asked.get("job", "")))
-            if view is None or scope not in (None, view["department"]):
+            name = str(asked.get("job", ""))
+            of = views.department_of(name)
+            found = await in_parts(views.job(name)) if of is not None and scope in (None, of) else None
+            if found is None:
                 return refusal("unknown", f"there is no job {asked.get('job')!r} in this department", "job")
-            return orjson.dumps(view)
+            return whole(found[0], "units", found[1])
+        await in_parts(views.refreshing())
         if what == "department" and scope is not None:
             return orjson.dumps(views.department(scope))
         if what == "releases" and scope is not None:

@@ -22,16 +22,17 @@ from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry, generate_latest
 
 from services.monitor.core import MonitorCore
-from services.monitor.events import LOAD, Entry, Publisher
+from services.monitor.events import LOAD, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
+from services.monitor.parts import in_parts
 from services.monitor.pictures.instances import instances
 from services.monitor.pictures.levels import Levels
 from services.monitor.pictures.times import not_before
 from services.monitor.pictures.usage import BY, EVER
 from services.monitor.pictures.views import QUEUE_LIMIT, Views
-from services.monitor.serve.access import Access, Fault, faults, json_answer
+from services.monitor.serve.access import Access, Fault, faults, json_answer, rows_answer, whole
 from services.monitor.serve.history_routes import states_of
 from services.monitor.serve.in_turn import InTurn
 from services.monitor.serve.origin import Hosts
@@ -119,6 +120,7 @@ class Reads:
         return json_answer(answer)
 
     async def metrics(self, _request: web.Request) -> web.Response:
+        await in_parts(self.views.refreshing())
         return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
 
     async def queue(self, request: web.Request) -> web.Response:
@@ -126,24 +128,29 @@ class Reads:
         scope = self.access.scope(request)
         wanted = frozenset(states.split(",")) if states else None
         limit, user = limit_of(request, QUEUE_LIMIT), request.query.get("user")
-        body = self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines")
+        body = await in_parts(self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines"))
         return web.Response(body=body, content_type="application/json")
 
     async def jobs(self, request: web.Request) -> web.Response:
         scope = self.access.scope(request)
         asked = Filter(department=scope, states=states_of(request), limit=limit_of(request, 1000))
-        return json_answer(await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000)))
+        return await rows_answer(await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000)), "jobs")
 
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
         self.access.who(request)
-        view = self.views.job(name, self.now())
+        missing = Fault(404, "unknown", f"there is no job {name!r}", "job")
+        department = self.views.department_of(name)
+        if department is not None:  # refused before it is made
+            self.access.theirs(request, department, missing)
+        found = await in_parts(self.views.job(name, self.now()))
+        if found is not None:
+            return web.Response(body=whole(found[0], "units", found[1]), content_type="application/json")
+        view = await self.history.ask(history_reads.job, name, round(self.now() * 1000))
         if view is None:
-            view = await self.history.ask(history_reads.job, name, round(self.now() * 1000))
-        if view is None:
-            raise Fault(404, "unknown", f"there is no job {name!r}", "job")
-        self.access.own(request, view["department"], f"job {name}")
-        return json_answer(view)
+            raise missing
+        self.access.theirs(request, view["department"], missing)
+        return await rows_answer(view, "units")
 
     async def leases(self, request: web.Request) -> web.Response:
         """Of the caller's department; with `all=1` also those that are over and still remembered."""
@@ -154,9 +161,10 @@ class Reads:
         name = request.match_info["lease"]
         self.access.who(request)
         view = self.views.lease(name, time.time())
+        missing = Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
         if view is None:
-            raise Fault(404, "unknown", f"there is no lease {name!r} (any more)", "lease")
-        self.access.own(request, view["department"], f"lease {name}")
+            raise missing
+        self.access.theirs(request, view["department"], missing)
         return json_answer(view)
 
     async def hosts(self, request: web.Request) -> web.Response:
@@ -170,6 +178,7 @@ class Reads:
 
     async def departments(self, request: web.Request) -> web.Response:
         self.access.who(request)
+        await in_parts(self.views.refreshing())
         return json_answer(self.views.departments())
 
     async def department(self, request: web.Request) -> web.Response:
@@ -177,12 +186,13 @@ class Reads:
         self.access.who(request)
         if self.core.custody.department(name) is None:
             raise Fault(404, "unknown", f"there is no department {name!r}", "department")
+        await in_parts(self.views.refreshing())
         return json_answer({**self.views.department(name), "instances": self.views.instances(name)})
 
     async def releases(self, request: web.Request) -> web.Response:
         """What a web department's instances ran, run and are to run; contents are its own people's and the operators'."""
         name = request.match_info["department"]
-        self.access.own(request, name, f"department {name}")
+        self.access.own(request, name)
         known = self.core.custody.department(name)
         if known is None or known.kind != "web":
             raise Fault(404, "unknown", f"there is no web department {name!r}", "department")
@@ -195,6 +205,7 @@ class Reads:
 
     async def overview(self, request: web.Request) -> web.Response:
         self.access.who(request)
+        await in_parts(self.views.refreshing())
         return json_answer(self.views.overview())
 
     async def summary(self, request: web.Request) -> web.Response:
@@ -217,9 +228,8 @@ class Reads:
         if "after" in request.query:
             self._refuse_gap(after, scope, omitted)
         if not is_set(request, "follow"):
-            every = self.publisher.after(after, scope, loads=LOAD not in omitted)
-            found = [e for e in every if e.kind not in omitted]
-            page = _page(found, limit_of(request, EVENTS_LIMIT), oldest="after" in request.query)
+            most, oldest = limit_of(request, EVENTS_LIMIT), "after" in request.query
+            page = await in_parts(self.publisher.page(after, scope, omitted, most, oldest=oldest))
             return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
@@ -262,13 +272,3 @@ class Reads:
             except TimeoutError:
                 await answer.write(b"\n")
             watcher.clear()
-
-
-def _page(found: list[Entry], limit: int, *, oldest: bool) -> list[Entry]:
-    """`limit` entries from one end; of the oldest also those that share the last one's position: one asks on by position."""
-    if limit == 0 or not oldest:
-        return found[-limit:] if limit else []
-    end = min(limit, len(found))
-    while end < len(found) and found[end].position == found[end - 1].position:
-        end += 1
-    return found[:end]

@@ -27,4 +27,5 @@ def record_of(
     )
     if fault is None:
         return record
-    return msgspec.structs.replace(record, code=fault.code, field=fault.field, message=str(fault)[:MESSAGE_MAX])
+    code, message = ("denied", fault.hides) if fault.hides else (fault.code, str(fault))
+    return msgspec.structs.replace(record, code=code, field=fault.field, message=message[:MESSAGE_MAX])

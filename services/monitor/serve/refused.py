@@ -1,8 +1,8 @@
 """Reads that were refused, in the audit: who wanted to see what is not theirs, from where.
 
 Rules
-  1. Told is what was denied (401, 403, 421), not what was mistyped; a login is told by `session_routes`, and that nobody is
-     logged in yet, which the page asks at every start, by none.
+  1. Told is what was denied (401, 403, 421) or hidden (404, `Fault.hides`), not what was mistyped; a login is told by
+     `session_routes`, and that nobody is logged in yet, which the page asks at every start, by none.
   2. At a bounded rate for each caller (`Sparingly`): whoever tries tokens floods nothing.
   3. A read that a door passed on comes from the door's address.  What it says of its caller is told with who said it, and
      counts for nothing: anybody can say it.
@@ -43,7 +43,7 @@ class RefusedReads:
         try:
             return await handler(request)
         except Fault as fault:
-            if fault.code == "denied" and not _is_of_login(request):
+            if (fault.code == "denied" or fault.hides) and not _is_of_login(request):
                 self._tell(request, fault)
             raise
 

@@ -31,6 +31,7 @@ from aiohttp import web
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.model.series import POINTS_MAX, STEPS, of_point
+from services.monitor.parts import in_parts
 from services.monitor.pictures.times import iso, not_before
 from services.monitor.pictures.views import Views
 from services.monitor.serve.access import Access, Fault, json_answer
@@ -105,6 +106,7 @@ class Stream:
 
     async def show(self, request: web.Request) -> web.Response:
         scope = self.access.scope(request)
+        await in_parts(self.picture.views.refreshing())
         self._refresh()
         return web.Response(body=self.picture.whole(scope), content_type="application/json")
 
@@ -121,6 +123,7 @@ class Stream:
     async def follow(self, request: web.Request) -> web.StreamResponse:
         scope, user = self.access.scope(request), self.access.who(request).user
         behind = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+        await in_parts(self.picture.views.refreshing())
         listener, picture = self._join(user, scope, int(behind) if behind.isdecimal() and len(behind) < 19 else None)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         try:
@@ -176,6 +179,7 @@ class Stream:
                     await asyncio.wait_for(watcher.wait(), idle_s)
                 watcher.clear()
                 if self.listeners:
+                    await in_parts(self.picture.views.refreshing())
                     self.tell()
                     await asyncio.sleep(TELL_S)
                 else:

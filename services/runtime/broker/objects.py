@@ -14,6 +14,8 @@ Rules
      programs must know.  Nobody else's name begins so.
   5. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.  Nor does a
      `put` that fails, as far as the broker still answers.
+  6. What a process left that ended in the middle of a `put` nobody can find: `sweep` removes chunks that no description leads
+     to, once they are old enough (`CUT_OFF_S`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ import base64
 import contextlib
 import hashlib
 import secrets
+import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -40,6 +43,7 @@ CHUNK_COSTS: Final = 128  # bytes of a chunk's message beside its content
 DESCRIPTION_COSTS: Final = (
     800  # bytes of a description's, beside three times its name: in the subject, in base64, and within
 )
+CUT_OFF_S: Final = 3600.0  # a batch of chunks and the description follow within half a minute, or the `put` has failed
 _IN_FLIGHT: Final = 4  # chunks published at once: enough to hide the round trip
 
 
@@ -61,7 +65,8 @@ class _Info(msgspec.Struct, kw_only=True):
 
 
 class Described(NamedTuple):
-    """An object without its content.  `position`: of its description in the stream; `cost`: bytes of the stream, rounded up."""
+    """An object without its content.  `position`: of its description in the stream; `cost`: bytes of the stream, rounded up;
+    `nuid`: what its chunks are under."""
 
     name: str
     size: int
@@ -69,6 +74,7 @@ class Described(NamedTuple):
     cost: int
     position: int
     metadata: dict[str, str]
+    nuid: str
 
 
 class Objects:
@@ -162,6 +168,29 @@ class Objects:
             with contextlib.suppress(msgspec.DecodeError):
                 yield _described(msgspec.json.decode(found.data or b"", type=_Info), after)
 
+    async def sweep(self, older_s: float) -> int:
+        """Rule 6; returns of how many a `put` was cut off.  Chunks are listed before descriptions are read: what is described
+        meanwhile is seen."""
+        lost = await self._chunk_ids()
+        if lost:
+            async for found in self.each():
+                lost.pop(found.nuid, None)
+        swept = 0
+        for nuid in lost:
+            with contextlib.suppress(NotFoundError):  # somebody has removed them
+                async with asyncio.timeout(CALL_TIMEOUT_S):
+                    last = await self._js.get_last_msg(self._stream, self._chunk_subject(nuid), direct=False)
+                if last.time is not None and last.time.timestamp() <= time.time() - older_s:
+                    await self._drop_chunks(nuid)
+                    swept += 1
+        return swept
+
+    async def _chunk_ids(self) -> dict[str, None]:
+        """What chunks are under; of very many the server tells a part."""
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            info = await self._js.stream_info(self._stream, subjects_filter=self._chunk_subject("*"))
+        return {subject.rpartition(".")[2]: None for subject in info.state.subjects or ()}
+
     async def _info(self, name: str) -> tuple[_Info, int] | None:
         """The description, and its position."""
         try:
@@ -230,7 +259,7 @@ def _described(info: _Info, position: int) -> Described:
         at = datetime.fromisoformat(info.mtime).timestamp()
     except ValueError:
         at = 0.0  # another program's
-    return Described(info.name, info.size, at, cost(info.name, info.size), position, info.metadata)
+    return Described(info.name, info.size, at, cost(info.name, info.size), position, info.metadata, info.nuid)
 
 
 def _digest(data: bytes) -> str:

@@ -8,7 +8,8 @@ Theory of operation
 
 Rules
   1. `ADDRESSES` in the environment says which descriptor is which address, as it stands in the configuration.
-  2. What was not given is bound by the process itself.
+  2. What was not given is bound by the process itself.  Several may be given for one address: a name has several addresses,
+     and jobs reach another socket than the machine (`phoenix.local.network.namespace`).
   3. A listener that was closed may be opened again: descriptors stay.  What this process starts does not get them.
 """
 
@@ -16,25 +17,25 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import orjson
 
-ADDRESSES: Final = "PHOENIX_LISTENERS"  # {"127.0.0.1:7480": 5}
+ADDRESSES: Final = "PHOENIX_LISTENERS"  # {"127.0.0.1:7480": [5, 9]}
 
 
-def spelled(listeners: Mapping[tuple[str, int], socket.socket]) -> dict[str, str]:
+def spelled(listeners: Mapping[tuple[str, int], Sequence[socket.socket]]) -> dict[str, str]:
     """For the environment of whoever is given them."""
     if not listeners:
         return {}
-    return {ADDRESSES: orjson.dumps({f"{host}:{port}": it.fileno() for (host, port), it in listeners.items()}).decode()}
+    numbers = {f"{host}:{port}": [each.fileno() for each in found] for (host, port), found in listeners.items()}
+    return {ADDRESSES: orjson.dumps(numbers).decode()}
 
 
-def given(host: str, port: int) -> socket.socket | None:
-    """The socket for this address, which is the caller's to close; None: nobody has given one."""
-    number = orjson.loads(os.environ.get(ADDRESSES, "{}")).get(f"{host}:{port}")
-    if number is None:
-        return None
-    os.set_inheritable(number, False)
-    return socket.socket(fileno=os.dup(number))
+def given(host: str, port: int) -> list[socket.socket]:
+    """The sockets for this address, which are the caller's to close; none: nobody has given one."""
+    numbers: list[int] = orjson.loads(os.environ.get(ADDRESSES, "{}")).get(f"{host}:{port}", [])
+    for number in numbers:
+        os.set_inheritable(number, False)
+    return [socket.socket(fileno=os.dup(number)) for number in numbers]

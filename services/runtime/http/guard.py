@@ -5,7 +5,9 @@ Rules
      close the door for nobody else.  A proxy of `[http] proxies` speaks for many: for its address only the first one counts.
   2. What is over a limit is answered 503 and closed; what is slow is closed.  Each is counted, by its reason.
   3. A flood of refusals is not a flood of lines: of each event one line in `LINE_EVERY_S`, which says how many there were.
-  4. Nothing that a client has sent is logged, nor the text of an exception, which may repeat it.
+  4. A connection on which no token was accepted for `anonymous_s` ends with its next answer, however often it asks: who is
+     nobody holds none for ever.  Whoever serves the public has no such limit.
+  5. Nothing that a client has sent is logged, nor the text of an exception, which may repeat it.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from services.runtime.families_shell import HTTP_CLOSED, HTTP_REFUSED
 from services.runtime.log import Log, frames_of
 
 LINE_EVERY_S: Final = 10.0
+ANONYMOUS_S: Final = 120.0  # a page that is looked at before its login, eight scrapes
 FILES_RESERVED: Final = 768  # descriptors that are no client's: what the door passes on (512), broker, files, listeners
 V6_NETWORK: Final = 64  # bits: the network that one IPv6 client has to itself
 _NO_ROOM: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -54,10 +57,11 @@ class Guard:
         counts: Counts | None = None,
         peers: Peers | None = None,
         now: Callable[[], float] = time.monotonic,
+        anonymous_s: float = ANONYMOUS_S,
     ) -> None:
         self.limits, self.counts = limits or Http(), counts or Counts()
         self.most = _within_files(self.limits.connections_max)
-        self._log, self._peers, self._now = log, peers or Peers(), now
+        self._log, self._peers, self._now, self._anonymous_s = log, peers or Peers(), now, anonymous_s
         self._open = 0
         self._of: Counter[str] = Counter()
         self._lines: dict[str, tuple[float, int]] = {}  # event -> when it was logged last, and how many came since
@@ -86,6 +90,13 @@ class Guard:
         if not self._of[network]:
             del self._of[network]
 
+    def deadline(self) -> float:
+        """Of a connection that was made, or whose caller was known, now (rule 4)."""
+        return self._now() + self._anonymous_s
+
+    def is_over(self, deadline: float) -> bool:
+        return self._now() >= deadline
+
     def too_slow(self, what: str, peer: str) -> None:
         """`what`: of HTTP_CLOSED."""
         self.counts.closed[what] += 1
@@ -96,7 +107,7 @@ class Guard:
         self.tell("request not understood", peer=peer, error=type(error).__name__)
 
     def failed(self, event: str, error: BaseException | None, **fields: object) -> None:
-        """A bug, without what the exception says (rule 4)."""
+        """A bug, without what the exception says (rule 5)."""
         trace = frames_of(error) if error is not None else ""
         self._log.error(event, **fields, error=type(error).__name__, trace=trace)
 

@@ -9,8 +9,9 @@ Rules
      end of the next request's headers.
   2. How long an answer lasts is its handler's matter (event streams last for days); but a peer that takes nothing of what waits
      for it for `UNREAD_S` is gone, or pretends.
-  3. Bodies have a rate that they must keep (`body`).
-  4. What is no HTTP is answered in the form of every other error.  What aiohttp says of it goes nowhere: it quotes the header,
+  3. Whose caller has not been known (`is_known`) for too long ends with its next answer (rule 4 of `guard`).
+  4. Bodies have a rate that they must keep (`body`).
+  5. What is no HTTP is answered in the form of every other error.  What aiohttp says of it goes nowhere: it quotes the header,
      and the header may be a token.
 """
 
@@ -60,12 +61,12 @@ _METHOD: Final = re.compile(r"""b['"]([A-Z]{1,20}) /""")  # the parser stops the
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_header_timer", "_is_in", "_unread", "_unread_timer", "guard", "peer")
+    __slots__ = ("_deadline", "_header_timer", "_is_in", "_unread", "_unread_timer", "guard", "peer")
 
     def __init__(self, guard: Guard, manager: web.Server, **options: Any) -> None:
         super().__init__(manager, loop=asyncio.get_running_loop(), **options)
         self.guard, self.peer = guard, ""
-        self._is_in, self._unread = False, 0
+        self._is_in, self._unread, self._deadline = False, 0, guard.deadline()
         self._header_timer: asyncio.TimerHandle | None = None
         self._unread_timer: asyncio.TimerHandle | None = None
 
@@ -107,6 +108,19 @@ class Connection(RequestHandler):
             self._unread_timer.cancel()
             self._unread_timer = None
 
+    # ------------------------------------------------------------------------------------------------------------- nobody
+
+    def is_known(self) -> None:
+        self._deadline = self.guard.deadline()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Rule 3, before aiohttp's."""
+        if self.guard.is_over(self._deadline) and isinstance(resp, web.StreamResponse):
+            resp.force_close()
+        return await super().finish_response(request, resp, start_time)
+
     # ------------------------------------------------------------------------------------------------------------- slowness
 
     def _header_is_late(self) -> None:
@@ -145,7 +159,7 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's: of its parser, with what was sent
     ) -> web.StreamResponse:
-        """Rule 4, in the place of aiohttp's, which logs and answers with the exception's text."""
+        """Rule 5, in the place of aiohttp's, which logs and answers with the exception's text."""
         if isinstance(exc, ConnectionError):  # the client has gone before its answer: nobody is to be told
             raise exc
         if status < 500:
@@ -172,13 +186,21 @@ class Connection(RequestHandler):
             self.guard.failed("connection failed", error)
 
 
+def is_known(request: web.BaseRequest) -> None:
+    """Its caller has shown a token that is accepted."""
+    connection = request.protocol
+    if isinstance(connection, Connection):
+        connection.is_known()
+
+
 class Site(web.TCPSite):
-    """A listener of `runner` whose connections `guard` watches.  aiohttp makes its own connections; this makes ours.  A socket
-    that this process was given for the address (`given`) is taken."""
+    """A listener of `runner` whose connections `guard` watches.  aiohttp makes its own connections; this makes ours.  Sockets
+    that this process was given for the address (`given`) are taken."""
 
     def __init__(self, runner: web.BaseRunner, host: str, port: int, guard: Guard, *, backlog: int = 128) -> None:
         super().__init__(runner, host, port, backlog=backlog)
         self._guard = guard
+        self._others: list[asyncio.AbstractServer] = []
 
     async def start(self) -> None:
         await web.BaseSite.start(self)
@@ -186,8 +208,16 @@ class Site(web.TCPSite):
         assert server is not None
         options = {**server._kwargs, "keepalive_timeout": IDLE_S, "lingering_time": LINGER_S}
         loop.set_exception_handler(self._guard.loop_failed)
-        inherited = given(self._host or "", self._port)
-        where: dict[str, Any] = {"host": self._host, "port": self._port} if inherited is None else {"sock": inherited}
-        self._server = await loop.create_server(
-            lambda: Connection(self._guard, server, **options), backlog=self._backlog, **where
-        )
+        inherited = [{"sock": it} for it in given(self._host or "", self._port)]
+        places: list[dict[str, Any]] = inherited or [{"host": self._host, "port": self._port}]
+        for where in places:
+            serving = await loop.create_server(
+                lambda: Connection(self._guard, server, **options), backlog=self._backlog, **where
+            )
+            self._others.append(serving)
+        self._server = self._others.pop(0)
+
+    async def stop(self) -> None:
+        for serving in self._others:
+            serving.close()
+        await super().stop()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -73,7 +74,7 @@ class Reader:
         self.recreated = 0
         self._nc, self._js, self._log, self._kick = nc, js, log, kick
         self._heartbeat_s = heartbeat_s
-        self._batch: list[Stored] = []
+        self._batch: deque[Stored] = deque()
         self._subscription: Subscription | None = None
         self._delivered = 0  # consumer sequence of the last message of this incarnation
         self._heard_at = self._opened_at = time.monotonic()
@@ -86,12 +87,13 @@ class Reader:
         """True if there is something to take."""
         return bool(self._batch)
 
-    def take(self, limit: int) -> list[Stored]:
-        """Up to `limit` messages, in journal order."""
-        if len(self._batch) <= limit:
-            taken, self._batch = self._batch, []
-        else:
-            taken, self._batch = self._batch[:limit], self._batch[limit:]
+    def take(self, limit: int, bytes_max: float = float("inf")) -> list[Stored]:
+        """Up to `limit` messages, in journal order, and no more than it takes to have `bytes_max`."""
+        taken: list[Stored] = []
+        size = 0
+        while self._batch and len(taken) < limit and size < bytes_max:
+            taken.append(self._batch.popleft())
+            size += len(taken[-1].data)
         return taken
 
     async def acknowledge(self) -> None:

@@ -8,29 +8,46 @@ Rules
   2. It names its journal (the stream's time of creation), position, custody rules and the core's version; all must match.
   3. The checksum covers everything: a state that cannot be trusted is not loaded.
   4. Messages count from the process's start on, those of the first catch-up too: who dies on the way goes on from there, not
-     from the beginning.  Until it has caught up it saves a `CATCHING_UP`th as often.
+     from the beginning.  Until it has caught up it saves a `CATCHING_UP`th as often.  Their bytes count as well: nothing that
+     has no snapshot of every service behind it can be trimmed, so large messages would fill the journal before they are many.
   5. What hangs on the fold and is stored elsewhere (the monitor's history and events) is stored first, and asked when a
      snapshot is loaded: one that is ahead of it is not used.
+  6. Who has saved one removes what services left that ended while they saved theirs (`Objects`, rule 6).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import nats.errors
 
 from schemas.custody import RULES
-from services.runtime.broker.objects import Damaged, Objects
+from services.runtime.broker.objects import CUT_OFF_S, Damaged, Objects
 from services.runtime.journal.fold import CoreFactory, Fold
 from services.runtime.log import Log, message_of
 
 VERSION: Final = 1
 CATCHING_UP: Final = 10  # of a million facts 20 snapshots: saving takes a tenth of the time that folding them takes
+BYTES_MAX: Final = 64 << 20  # of the journal between two snapshots: as much as a snapshot of a large cloud
+SHARE_MAX: Final = 16  # … and a sixteenth of what the journal may have: it is trimmed from the half on
 _CHECKSUM_BYTES: Final = 32
+
+
+class Every(NamedTuple):
+    """After so many messages, or bytes, a snapshot is due (0 bytes: whatever their size)."""
+
+    messages: int
+    bytes: int = 0
+
+
+def bytes_between(journal_max: int) -> int:
+    """At most so many bytes of a journal that may have `journal_max` (0 or less: as many as it likes)."""
+    return min(BYTES_MAX, journal_max // SHARE_MAX) if journal_max > 0 else BYTES_MAX
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -103,6 +120,10 @@ class Snapshots:
     async def save(self, snapshot: Snapshot) -> None:
         await self._objects.put(self._name, pack(snapshot))
 
+    async def sweep(self) -> None:
+        """Remove what services left, this one or another, that ended while they saved one."""
+        await self._objects.sweep(CUT_OFF_S)
+
     async def find(self, journal: str, end: int, version: int) -> Snapshot | None:
         """The snapshot, if it can be used with this journal, which ends at `end`, and this version of the core."""
         try:
@@ -125,7 +146,7 @@ async def _nothing_beside(_position: int) -> bool:
 
 
 class Keeper:
-    """Loads the snapshot of a running service and saves a new one every `every` messages.  `position`: of the last one.
+    """Loads the snapshot of a running service and saves a new one whenever it is due (`every`).  `position`: of the last one.
     `secured`: stores what is kept beside the fold up to a position, False if it could not (rule 5)."""
 
     def __init__(
@@ -135,7 +156,7 @@ class Keeper:
         journal: str,
         fold: Fold,
         *,
-        every: int,
+        every: Every,
         log: Log,
         secured: Callable[[int], Awaitable[bool]] = _nothing_beside,
     ) -> None:
@@ -143,7 +164,7 @@ class Keeper:
         self._secured = secured
         self._store = Snapshots(objects, name, log)
         self._name, self._journal, self._fold, self._every, self._log = name, journal, fold, every, log
-        self._messages = 0
+        self._messages = self._bytes = 0
         self._failing = False
         self._one = asyncio.Lock()
         self._due = asyncio.Event()
@@ -171,10 +192,12 @@ class Keeper:
         self._log.warning("snapshot not usable", why=why, position=position)
         self._fold.reset(core_factory)
 
-    def note(self, messages: int, *, keeps: bool, caught_up: bool) -> None:
-        """So many more messages were folded.  `keeps`: whether this process saves snapshots now (rule 4)."""
+    def note(self, messages: int, size: int, *, keeps: bool, caught_up: bool) -> None:
+        """So many more messages and bytes were folded.  `keeps`: whether this process saves snapshots now (rule 4)."""
         self._messages += messages
-        if keeps and self._messages >= self._every * (1 if caught_up else CATCHING_UP):
+        self._bytes += size
+        many = self._messages >= self._every.messages * (1 if caught_up else CATCHING_UP)
+        if keeps and (many or (caught_up and 0 < self._every.bytes <= self._bytes)):
             self._due.set()
 
     async def save_forever(self) -> None:
@@ -194,7 +217,7 @@ class Keeper:
 
     async def _save(self) -> None:
         self._due.clear()
-        self._messages = 0
+        self._messages = self._bytes = 0
         snapshot = take(self._name, self._journal, self._fold)
         try:
             why = "" if await self._secured(snapshot.position) else "what is beside it is not stored"
@@ -205,6 +228,8 @@ class Keeper:
         if not why:
             self.position = snapshot.position
             self._log.debug("snapshot saved", position=snapshot.position)
+            with contextlib.suppress(nats.errors.Error, TimeoutError):  # after the next one
+                await self._store.sweep()
         elif not self._failing:
             self._log.warning("snapshot not saved", position=snapshot.position, error=why)
         self._failing = bool(why)

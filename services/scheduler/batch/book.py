@@ -193,16 +193,19 @@ class Book:
             self.queue.rank_again(self.ranking.ranks)
         return self.queue
 
-    def held(self, fact: f.JobHeld | f.JobResumed) -> None:
-        """A person holds the unit, or lets it go: only then it begins to grow older.  Who runs is as old as it was."""
-        job = self.job(fact.job)
-        unit = self.custody.state.units.get(fact.job)
-        waits = unit is not None and unit.state == "pending" and fact.job not in self.queue.where
-        if isinstance(fact, f.JobResumed) and not job.array and waits:
+    def held(self, name: str) -> None:
+        """A person holds the unit."""
+        self.refresh(name)
+
+    def resumed(self, name: str) -> None:
+        """A person lets the unit go: only then it begins to grow older.  Who runs is as old as it was."""
+        job = self.job(name)
+        unit = self.custody.state.units.get(name)
+        waits = unit is not None and unit.state == "pending" and name not in self.queue.where
+        if not job.array and waits:
             job.since = self.custody.state.at
-        if isinstance(fact, f.JobResumed):
-            self.launches.forget(fact.job)
-        self.refresh(fact.job)
+        self.launches.forget(name)
+        self.refresh(name)
 
     def next_moment(self, decided_at: float) -> float:
         """When the queue may be in another order, if nothing happens."""

@@ -2,7 +2,7 @@
 
 Rules
   1. Every view is that of a core that has just loaded the same state.
-  2. It rests only if that core, asked now, would have nothing to say either.
+  2. It rests only if that core, asked now or any time until it is woken, would have nothing to say either.
   3. No job is remembered longer than one of its units is not final.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from services.runtime.core import last_moment
 from services.scheduler.derived.queue import Lane
 from services.scheduler.derived.shape import Place
 
@@ -17,8 +18,9 @@ if TYPE_CHECKING:
     from services.scheduler.batch.core import BatchCore
 
 
-def check(core: BatchCore, fresh: BatchCore) -> list[str]:
-    """What is wrong with `core`.  `fresh`: a core of the same state that has never rested, nor given up a pass as fruitless."""
+def check(core: BatchCore, fresh: BatchCore, later: BatchCore) -> list[str]:
+    """What is wrong with `core`.  `fresh`, `later`: cores of the same state that have never rested, nor given up a pass as
+    fruitless."""
     state = core.state
     found = [
         f"{name} has {job.left} units left of {len(job.array) or 1}"
@@ -42,7 +44,7 @@ def check(core: BatchCore, fresh: BatchCore) -> list[str]:
     for key in [key for key, lane in queue.lanes.items() if lane.lengths and key in lanes]:
         fresh.book.queue.by_length(lanes[key])
     mine, theirs = views(core), views(fresh)
-    found += _rests_wrongly(core, fresh)
+    found += _rests_wrongly(core, fresh, later)
     return found + [
         f"view {name} differs from custody: {mine[name]} is not {theirs[name]}"
         for name in mine
@@ -50,12 +52,14 @@ def check(core: BatchCore, fresh: BatchCore) -> list[str]:
     ]
 
 
-def _rests_wrongly(core: BatchCore, fresh: BatchCore) -> list[str]:
-    """Rule 2."""
+def _rests_wrongly(core: BatchCore, fresh: BatchCore, later: BatchCore) -> list[str]:
+    """Rule 2, now and at the last moment."""
     if not core.rests_until_woken():
         return []
     now = max(core.decided_at, core.custody.state.at)
-    return [f"it rests though it has to say {fact}" for fact in fresh.decide(now)]
+    then = last_moment(now, core.wake_at())
+    found = [f"it rests though it has to say {fact}" for fact in fresh.decide(now)]
+    return found or [f"it rests beyond {then} though it has to say {fact}" for fact in later.decide(then)]
 
 
 def views(core: BatchCore) -> dict[str, object]:

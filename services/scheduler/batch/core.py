@@ -113,7 +113,7 @@ class BatchCore(BatchViews):
             bookings, settings = self.book.queue.bookings.values(), self.policy.leases
             due = min(due, lease_times.next_moment(bookings, settings, self.decided_at))
         times = [*self.room.cordoned.values()]
-        if self.book.queue.where:
+        if self.book.queue.where or self.book.queue.bookings:
             times += self.room.resting.values()
             if self.best_effort:
                 due = min(due, self.guards.next_moment(self.best_effort, self.decided_at))
@@ -332,6 +332,7 @@ class BatchCore(BatchViews):
 
     def check(self) -> list[str]:
         """The views say what custody and state say; nobody waits who is over (`batch.check`)."""
-        fresh = BatchCore(self.custody, self.dept)
-        fresh.load(self.dump())
-        return check(self, fresh)
+        dump, fresh, later = self.dump(), BatchCore(self.custody, self.dept), BatchCore(self.custody, self.dept)
+        fresh.load(dump)
+        later.load(dump)
+        return check(self, fresh, later)

@@ -91,11 +91,12 @@ class Ranking:
 
     def next_moment(self, decided_at: float, jobs: Iterator[Job]) -> float:
         """When priorities may be others, if nothing happens: while somebody holds cores, or one of the waiting `jobs` grows
-        older."""
+        older.  A moment that the fold alone has passed, and no decision, is still to come."""
         policy = self._configured()
         if policy.order != multi.NAME:
             return NEVER
-        settings, at, first = policy.multi_factor, self._moment(decided_at, policy), next(jobs, None)
+        at = max(multi.moment(decided_at, policy), self.state.usage.moment)
+        settings, first = policy.multi_factor, next(jobs, None)
         if first is None:
             return NEVER
         running = bool(self.custody.index.open.get(self.dept))

@@ -14,6 +14,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import msgspec
 
@@ -50,9 +51,9 @@ class BatchViews:
         self.state = State()
         self._on = {
             f.JobSubmitted: self._on_submitted,
-            f.JobHeld: self._on_held,
-            f.JobResumed: self._on_held,
-            f.JobCancelled: self._on_cancelled,
+            **dict.fromkeys(get_args(f.Held), self._on_held),
+            **dict.fromkeys(get_args(f.Resumed), self._on_resumed),
+            **dict.fromkeys(get_args(f.Cancelled), self._on_cancelled),
             f.LeaseExtended: self._on_extended,
             f.UnitPlaced: self._on_placed,
             f.AttemptBegan: self._on_began,
@@ -190,18 +191,26 @@ class BatchViews:
             self.book.submitted(fact)
             self._stir()
 
-    def _on_held(self, fact: f.JobHeld | f.JobResumed) -> None:
+    def _on_held(self, fact: f.Held) -> None:
         if self.book.has(fact.job):
-            self.book.held(fact)
+            for unit in self.custody.changed:
+                self.book.held(unit)
             self._stir()
 
-    def _on_cancelled(self, fact: f.JobCancelled) -> None:
-        if fact.job in self.open:
-            self.cancelling[fact.job] = None
-            self._rests = False
-        elif self.book.has(fact.job):
-            self.book.over(fact.job, None)
+    def _on_resumed(self, fact: f.Resumed) -> None:
+        if self.book.has(fact.job):
+            for unit in self.custody.changed:
+                self.book.resumed(unit)
             self._stir()
+
+    def _on_cancelled(self, _fact: f.Cancelled) -> None:
+        for unit in self.custody.changed:
+            if unit in self.open:
+                self.cancelling[unit] = None
+                self._rests = False
+            elif self.book.has(unit):
+                self.book.over(unit, None)
+                self._stir()
 
     def _on_extended(self, fact: f.LeaseExtended) -> None:
         if self.book.has(fact.job):

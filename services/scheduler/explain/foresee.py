@@ -236,7 +236,7 @@ class _Ahead:
         start, place = self._starts.get(unit), self._kept.get(unit)
         if place is not None and (start is None or start.at <= place.at + EPSILON_S):
             told, hosts = because(Code.RESERVED, **self._may_be_claimed()), start.hosts if start else place.hosts
-            return Foreseen(start_at=max(self.now, place.at), hosts=hosts, sure=Sure.PLANNED, because=told)
+            return Foreseen(start_at=place.at, hosts=hosts, sure=Sure.PLANNED, because=told)
         if start is None:
             return Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=self._why_not(unit))
         after: dict[str, list[str]] = {"after": self._after[unit]} if self._after[unit] else {}
@@ -270,7 +270,8 @@ class _Ahead:
 
 
 def kept(core: BatchCore, now: float) -> dict[str, Reserved]:
-    """For whom the order keeps room, and when each starts at the latest (`Order.reserved`, `Order.reservations`)."""
+    """For whom the order keeps room, and when each starts at the latest (`Order.reserved`, `Order.reservations`).  A moment
+    that has passed is no promise: somebody is still there beyond the expected end."""
     order = core.order
     if not core.active or (order.reserved is None and order.reservations is None):
         return {}
@@ -279,7 +280,7 @@ def kept(core: BatchCore, now: float) -> dict[str, Reserved]:
     situation = make_way.seen(order, situation, core.preempting.best_effort(now))
     one = order.reserved(situation) if order.reserved is not None else None
     many = order.reservations(situation) if order.reservations is not None else ()
-    return {each.unit: each for each in (*many, *([one] if one is not None else ())) if each.at != NEVER}
+    return {each.unit: each for each in (*many, *([one] if one is not None else ())) if now <= each.at < NEVER}
 
 
 def _next_to_come(core: BatchCore) -> Place | None:

@@ -292,9 +292,9 @@ def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
     free, cleared = standing.free(shape, best_effort=job.best_effort)
     if cleared < shape.nodes:
         short = shape.nodes - cleared
-        counts = standing.hosts | (
-            {"reserved_in_s": max(0, round(kept.at - now))} if kept and kept.unit == unit else {}
-        )
+        mine = kept if kept is not None and kept.unit == unit else None
+        promised = mine is not None and mine.at >= now  # else somebody is there beyond the expected end
+        counts = standing.hosts | ({"reserved_in_s": round(mine.at - now)} if mine and promised else {})
         counts |= {"way": cleared - free} if cleared > free else {}
         counts |= _turn(standing, unit, turns) | (_agreed(core, held + short, now) or _kept_by(core, shape.nodes, now))
         return because(

@@ -20,6 +20,8 @@ Rules
      nobody can start any more.
   5. An array's units over its throttle are passed: they wait for their siblings (as in `fcfs`).
   6. Nothing is remembered: each pass plans anew.  So an early end moves everybody up, in order (the paper's "compression").
+  7. A window that began in the past is one for which somebody is still there beyond the expected end (`forecast`, rule 2).  It
+     is planned with, and promised to nobody, nor is what follows it on its hosts: nobody knows when that end will be.
 
 A start delays nobody before it.  It takes room that no window before it uses.  When all is planned anew with the started unit
 on its hosts, each unit before it finds the windows that it found, less some that it did not take (by induction in the order of
@@ -65,14 +67,14 @@ def plan(situation: Situation) -> list[Start]:
 
 
 def reservation(situation: Situation, unit: str) -> float | None:
-    """When the unit starts as things are; NEVER if there is no such moment; None if it is behind the last reservation."""
+    """When the unit starts as things are; NEVER if nobody can say; None if it is behind the last reservation."""
     passing = _Pass(situation)
     passing.run(until=unit)
     return passing.at.get(unit, None if passing.full else NEVER)
 
 
 def reservations(situation: Situation) -> Iterator[Reserved]:
-    """When and where each unit starts as things are, one by one, of all that a pass looks at; NEVER: there is no such moment.
+    """When and where each unit starts as things are, one by one, of all that a pass looks at; NEVER: nobody can say.
     All that is needed of queue and hosts is read before the first one: facts may come between two of them."""
     passing, queue, could_hold = _Pass(situation), situation.queue, situation.forecast().could_hold
     lanes = [lane for lane in queue.lanes.values() if could_hold(lane.key.shape)]
@@ -89,12 +91,13 @@ def reservations(situation: Situation) -> Iterator[Reserved]:
 
 
 class Line:
-    """One host's profile: `free[i]` from `at[i]` to `at[i + 1]`, the last one for ever.  `changes` counts reservations."""
+    """One host's profile: `free[i]` from `at[i]` to `at[i + 1]`, the last one for ever.  `changes` counts reservations;
+    `overdue`: one of them began in the past (rule 7)."""
 
-    __slots__ = ("at", "changes", "free", "name")
+    __slots__ = ("at", "changes", "free", "name", "overdue")
 
     def __init__(self, name: str, free: Free) -> None:
-        self.name, self.at, self.free, self.changes = name, [ALWAYS], [free], 0
+        self.name, self.at, self.free, self.changes, self.overdue = name, [ALWAYS], [free], 0, False
 
     def then(self, at: float, free: Free) -> None:
         """From `at` on, no earlier than all before."""
@@ -224,16 +227,17 @@ class _Pass:
         lines = self._now(shape, now + length_s) if length_s < self._refused.get(shape, NEVER) else []
         if lines:
             self.found.append(Start(place.unit, shape, tuple(line.name for line in lines), self._reason()))
-            since, until = ALWAYS, now + length_s
+            since, until, overdue = ALWAYS, now + length_s, False
         else:
             self._give_up(shape, length_s)
             since, lines = self._first(shape, length_s)
-            until = since + length_s
+            until, overdue = since + length_s, since < now or any(line.overdue for line in lines)
             self.reserved += bool(lines)
         for line in lines:
             line.take(shape, since, until)
+            line.overdue = line.overdue or overdue
         if lines:
-            self.at[place.unit] = max(now, since)
+            self.at[place.unit] = NEVER if overdue else max(now, since)
             self.hosts[place.unit] = tuple(line.name for line in lines)
 
     def _give_up(self, shape: Shape, length_s: float) -> None:

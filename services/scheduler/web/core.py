@@ -39,6 +39,7 @@ from schemas.custody_state import Unit
 from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
 from schemas.reasons import Code, Reason, because
+from services.runtime.core import last_moment
 from services.scheduler.policies import known
 from services.scheduler.web import beside as web_beside
 from services.scheduler.web import ends as web_ends
@@ -68,6 +69,8 @@ class WebCore(WebFold):
         found = super().check()
         if self._rests and self._decide(self._decided_at):
             found.append("it rests though it has something to say")
+        if self._rests and self._decide(last_moment(self._decided_at, self._wake_at)):
+            found.append(f"it rests until {self._wake_at} though it has something to say before")
         if self._rests and self._wake() != self._wake_at:
             found.append(f"it rests until {self._wake_at} and should until {self._wake()}")
         return found
