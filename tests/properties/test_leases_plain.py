@@ -137,11 +137,12 @@ class Plain:
 
     def behind(self, gap: Gap, stays_s: float) -> Gap:
         """As late as slots make it."""
-        first, shape = max(gap.at, self.now), gap.shape
+        first, shape = gap.at or self.now, gap.shape
         for at in sorted({first, *(b.ends_at for b in self.queue.bookings.values() if b.ends_at > first)}):
             self.seats.until(at + stays_s)
-            later = {name: self.seats.spare(name, at) for name in self.forecast.held}
-            clear = [n for n in later if self.seats.clear(n, shape, at, at + stays_s) is None and later[n].fits(shape)]
+            later = {name: self.seats.spare(name, at, expected=True) for name in self.forecast.held}
+            fits = [n for n in later if later[n].fits(shape)]
+            clear = [n for n in fits if self.seats.clear(n, shape, at, at + stays_s, expected=True) is None]
             if len(clear) >= shape.nodes:
                 return Gap(gap.head, shape, at, later, len(clear) - shape.nodes)
         return gap

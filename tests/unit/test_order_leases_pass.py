@@ -125,3 +125,19 @@ def test_what_a_late_lease_and_memory_that_is_being_written_leave_is_nothing() -
     world.submit(cores=1, memory_mb=1, walltime_s=10.0)
     world.now = START + 20
     assert starts(world) == [job]
+
+
+@pytest.mark.parametrize("later_s", [0.0, 1.0, 15.0])
+@pytest.mark.parametrize("slots_at_s", [(), (200,)])
+def test_who_has_not_begun_keeps_the_head_its_reservation(slots_at_s: tuple[int, ...], later_s: float) -> None:
+    """The job's machine boots; the head begins as it ends, before any slot.  However long that takes, nobody comes between."""
+    world = site(2)
+    world.submit(cores=4, walltime_s=40.0)
+    world.settle()  # placed, and not begun
+    for at in slots_at_s:
+        lease(world, at, cores=1, walltime_s=1000.0)
+    world.submit(nodes=2, cores=4, walltime_s=40.0)
+    long = external(world, cores=4, walltime_s=100.0)
+    world.settle()
+    mine = core(world)
+    assert plan(mine.situation(world.now + later_s, mine.room)) == [], long

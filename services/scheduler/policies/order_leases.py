@@ -347,16 +347,16 @@ class Pass:
         """The reservation, as late as slots make it."""
         if not self.queue.bookings:
             return gap
-        shape, first = gap.shape, max(gap.at, self.now)
+        shape, first = gap.shape, gap.at or self.now
         stays_s = self.guard(gap.head.unit, lane) - self.now
         ends = [booking.ends_at for booking in self.queue.bookings.values() if booking.ends_at > first]
         for at in [first, *sorted(dict.fromkeys(ends))]:
             self.seats.until(at + stays_s)
-            later = {name: self.seats.spare(name, at) for name in self.forecast.held}
+            later = {name: self.seats.spare(name, at, expected=True) for name in self.forecast.held}
             fitting = [
                 name
                 for name, free in later.items()
-                if free.fits(shape) and self.seats.clear(name, shape, at, at + stays_s) is None
+                if free.fits(shape) and self.seats.clear(name, shape, at, at + stays_s, expected=True) is None
             ]
             if len(fitting) >= shape.nodes:
                 return Gap(gap.head, shape, at, later, len(fitting) - shape.nodes)

@@ -23,6 +23,8 @@ Rules
   7. Memory that is being written is not free.  A host where somebody is still being saved when the slot begins (for one that
      begins later) is ready only if the lease fits beside that.  Others are taken only if there are too few that are ready or
      can still be cleared in time: the lease is late then, and nobody more makes way for it.
+  8. Of a reservation, which promises nothing (`order_leases`, rule 6): who is expected to end by then is away, without a margin
+     and whether it has begun or not.  Nothing of that moves with the clock, so time alone lets nobody in before the head.
 
 Cost: a slot looks at every host once; only slots that matter to the question are seated.
 """
@@ -95,14 +97,14 @@ class Seats:
 
     # --------------------------------------------------------------------------------------------------------- reading
 
-    def free(self, name: str, at: float) -> Free:
-        """What the host offers a lease at a time from now on (rule 2), beside the slots that are seated."""
+    def free(self, name: str, at: float, *, expected: bool = False) -> Free:
+        """What the host offers a lease at a time from now on (rule 2), beside the seated slots.  `expected`: rule 8."""
         whole = self.forecast.held.get(name)
         if whole is None or name in self.situation.room.resting:
             return Free(False, -1, -1)
-        found = whole
+        found, away = whole, self._expected_away if expected else self._away
         for ending in self.on.get(name, ()):
-            if not self._away(ending, at):
+            if not away(ending, at):
                 found = _beside(found, ending.shape)
         return _beside_slots(found, self.there.get(name, ()), at)
 
@@ -114,9 +116,9 @@ class Seats:
                 found = _beside(found, each.shape)
         return found
 
-    def spare(self, name: str, at: float) -> Free:
+    def spare(self, name: str, at: float, *, expected: bool = False) -> Free:
         """What the host offers a job then: not what is kept."""
-        return _beside_slots(self.free(name, at), self.kept.get(name, ()), at)
+        return _beside_slots(self.free(name, at, expected=expected), self.kept.get(name, ()), at)
 
     def _away(self, ending: Ending, at: float) -> bool:
         if self.gone.get(ending.unit, at + 1) <= at:
@@ -125,15 +127,27 @@ class Seats:
         ends_at = max(ending.at, self.now + self.unbegun.get(ending.unit, 0.0))
         return at > self.now and ends_at + margin_s <= at
 
-    def clear(self, name: str, shape: Shape, since: float, until: float) -> Seat | None:
+    def _expected_away(self, ending: Ending, at: float) -> bool:
+        """Rule 8."""
+        return self.gone.get(ending.unit, at + 1) <= at or (at != self.now and ending.at <= at)
+
+    def clear(self, name: str, shape: Shape, since: float, until: float, *, expected: bool = False) -> Seat | None:
         """The first slot that would lack room on the host if `shape` was there from `since` to `until`; None if none."""
         for seat in self.there.get(name, ()):
             at = max(seat.at, since)
-            if seat.at < until and seat.booking.ends_at > since and not self.free(name, at).fits(shape):
+            if (
+                seat.at < until
+                and seat.booking.ends_at > since
+                and not self.free(name, at, expected=expected).fits(shape)
+            ):
                 return seat
         for seat in self.kept.get(name, ()):
             at = max(seat.at, since)
-            if seat.at < until and seat.booking.ends_at > since and not self.spare(name, at).fits(shape):
+            if (
+                seat.at < until
+                and seat.booking.ends_at > since
+                and not self.spare(name, at, expected=expected).fits(shape)
+            ):
                 return seat
         return None
 
