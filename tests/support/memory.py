@@ -20,6 +20,7 @@ BESIDE: Final = {
     "Ledger.freed": "what the planner has to look at: all that waits",
     "Ledger.rebound": "for the planner: what this leader saw under another name",
     "Ledger.refused": "for the planner: a new leader finds them with its first audit",
+    "Ledger.saved_at": "orders what this leader saw; no poll of another one is in flight",
     "Ledger.tick": "orders what this leader saw",
     "Ledger.touched": "orders what this leader saw",
     "Ledger.wants": "what is not wanted any more is dropped when it is looked at",
