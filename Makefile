@@ -9,7 +9,7 @@
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make hostile [ROUNDS=10] users, jobs, clients, balancers, instances and an oned that misbehave; a round of the campaign says
 #             100,000 things that no program would, in about a minute
-# make mutants [MODULES="schemas/fair.py …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
+# make mutants [MODULES="services/domain/sharing …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
 #             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
 # make failures [ROUNDS=3] HAProxy, its agent, NATS, an instance, a host killed under web load: what clients see

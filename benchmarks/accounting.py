@@ -18,8 +18,8 @@ from benchmarks.cloud import table
 from benchmarks.fold import day
 from schemas import facts as f
 from schemas.envelope import Envelope, encode
-from schemas.meta import Meta
 from schemas.subjects import journal
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.usage import EVER, usage
 from services.runtime.journal.fold import Fold, Stored

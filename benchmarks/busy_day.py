@@ -14,9 +14,9 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
-from schemas.custody import RULES
 from schemas.facts_base import Disposal
 from schemas.reasons import Code, because
+from services.domain.custody.fold import RULES
 
 Decision = tuple[str, tuple[f.Fact, ...]]  # writer, facts of one envelope
 CORES: Final = 4

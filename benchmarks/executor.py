@@ -31,10 +31,10 @@ import msgspec
 
 from benchmarks.cloud import cloud, percentile, table
 from schemas import facts as f
-from schemas.custody import RULES
 from schemas.envelope import Envelope, encode
-from schemas.meta import Meta
 from schemas.subjects import journal
+from services.domain.custody.fold import RULES
+from services.domain.custody.meta import Meta
 from services.executor.core import ExecutorCore
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from benchmarks.cloud import table
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
+from services.domain.custody.fold import RULES
 from services.provisioner.core import ProvisionerCore
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import Fold, Stored

@@ -31,8 +31,8 @@ from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.server import Settings
 from schemas import facts as f
 from schemas.config import CloudConfig, Policy
-from schemas.custody import RULES
 from schemas.envelope import FACTS_MAX
+from services.domain.custody.fold import RULES
 from services.executor.core import ExecutorCore
 from services.executor.opennebula import OpenNebula, vm_reader
 from services.runtime.config.file import Config, Data, Http, dump_toml

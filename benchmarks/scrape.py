@@ -22,10 +22,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from benchmarks.cloud import table
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES
 from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import journal
+from services.domain.custody.fold import RULES
 from services.monitor.core import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.pictures.views import Views

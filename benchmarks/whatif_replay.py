@@ -17,8 +17,8 @@ from phoenix.simulate import layout, lublin
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import Scenario, WebInput
 from phoenix.whatif.past import Past
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
+from services.domain.capabilities import ALL
 from tests.support.whatif import lines, record  # a record as the monitor sends it
 
 

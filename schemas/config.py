@@ -69,7 +69,7 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
 
 
 class UserLimits(_Config, frozen=True, kw_only=True):
-    """What somebody may have at once; None: no limit (`schemas.bounds`)."""
+    """What somebody may have at once; None: no limit (`domain.usage_limits`)."""
 
     jobs_running_max: int | None = None  # array elements count each
     jobs_submitted_max: int | None = None  # waiting and running; refused at the door
@@ -173,7 +173,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     tolerance: float = 0.1
     up_window_s: float = 0.0  # more must be wanted for so long before there is more; 0: by one observation
     down_window_s: float = 300.0
-    up_limits: tuple[str, ...] = ()  # the rule's steps, each such as "4 in 60s" or "50% in 60s" (`schemas.scaling`)
+    up_limits: tuple[str, ...] = ()  # the rule's steps, each such as "4 in 60s" or "50% in 60s" (`domain.scaling`)
     down_limits: tuple[str, ...] = ()
     schedule: tuple[str, ...] = ()  # floors by the clock, each such as "Mon-Fri 08:00-18:00 at least 6"
     schedule_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
@@ -223,7 +223,7 @@ class Department(_Config, frozen=True, kw_only=True):
     maximum: int | None = None  # hosts; None: the whole cluster
     windows: tuple[
         str, ...
-    ] = ()  # others at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`schemas.windows`)
+    ] = ()  # others at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`domain.windows`)
     windows_zone: str = "UTC"  # or an offset from it: "UTC+02:00"
     maximum_cores: int | None = None  # kind batch: cores that running jobs ask for; None: no bound
     store_share: float | None = None  # of the object store; None: an equal part of what the others leave
@@ -281,7 +281,7 @@ class Hosts(_Config, frozen=True, kw_only=True):
     """Which hosts of OpenNebula this cloud uses, when it sets one apart, and what one offers (docs/hosts.md)."""
 
     clusters: tuple[str, ...] = ()  # of OpenNebula, by name; none: all
-    use: str = ""  # a constraint (`schemas.constraints`): only hosts that satisfy it; empty: all
+    use: str = ""  # a constraint (`domain.constraints`): only hosts that satisfy it; empty: all
     quarantine_after: int = 3  # failed starts in a row: one may be the VM's fault, three are the host's
     quarantine_s: float = 60.0  # then one start is tried; if it fails twice as long, and so on
     quarantine_max_s: float = 3600.0
@@ -302,7 +302,7 @@ class Power(_Config, frozen=True, kw_only=True):
 class CloudConfig(_Config, frozen=True, kw_only=True):
     """The whole content of `config.adopted`.
 
-    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs (`schemas.capabilities`).  A
+    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs (`domain.capabilities`).  A
     file cannot set it: it follows from the hypervisor that it names."""
 
     name: str

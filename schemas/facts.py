@@ -283,7 +283,7 @@ class AttemptMeasured(PlainFact, frozen=True, kw_only=True, tag="attempt.measure
 
 
 class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.reported"):
-    """What the unit's latest attempt has done until now is safe (`schemas.checkpoints` says when it counts).
+    """What the unit's latest attempt has done until now is safe (`custody.checkpoints` says when it counts).
 
     `payload`: object-store key of the files that the next attempt gets, empty if the job keeps its state itself."""
 

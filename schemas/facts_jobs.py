@@ -65,7 +65,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     short: bool = False  # declared short, whatever its walltime
     lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
     quality: str = ""  # its quality of service, of those of the department
-    constraint: str = ""  # hosts with these labels (`schemas.constraints`); empty: any
+    constraint: str = ""  # hosts with these labels (`domain.constraints`); empty: any
     on_term: OnTerm | None = None  # None: the department's
     grace_s: Seconds | None = None  # SIGTERM to SIGKILL; None: the department's
 

@@ -57,7 +57,7 @@ JOBS_MAX: Final = 1000  # named in one cancel, hold or release
 REASON_MAX: Final = 500
 WHY_MAX: Final = 200  # as in `facts.InstanceReported`
 SERVICE_MAX: Final = 64
-CONSTRAINT_MAX: Final = 256  # schemas.constraints.CHARS_MAX
+CONSTRAINT_MAX: Final = 256  # services.domain.constraints.CHARS_MAX
 INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]

@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 from nats.aio.client import Client
 
+from services.domain.exits import Exit, Stop
 from services.runtime.broker import connect
-from services.runtime.exits import Exit, Stop
 from services.runtime.log import get_log
 
 RECONNECT_PAUSE_S = 1.0

@@ -19,7 +19,7 @@ from phoenix.cli.cloud import Cloud
 
 SCHEDULER: Final = "scheduler."
 ANSWER_S: Final = 2.0  # it is asked in passing: a supervisor that is busy must not hold up an answer that is there
-POLICY: Final = 7  # services.runtime.exits.Exit.POLICY, without what that imports
+POLICY: Final = 7  # services.domain.exits.Exit.POLICY, without what that imports
 
 
 def tell(where: Cloud, department: str | None = None) -> None:

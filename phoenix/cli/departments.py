@@ -6,8 +6,8 @@ import argparse
 from typing import Any, Final
 
 from phoenix.cli import ailing, cloud, emit, tables, units
-from schemas import sentences
-from schemas.sentences import told_grace, told_shares
+from services.domain import text as sentences
+from services.domain.text import told_grace, told_shares
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held

@@ -26,7 +26,8 @@ from phoenix.cli.http import Client, quote
 from phoenix.cli.last_words import last_words
 from phoenix.cli.parser import at_least_zero
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
-from schemas import hidden, sentences
+from schemas import hidden
+from services.domain import text as sentences
 
 HELP: Final = """examples:
   phoenix deploy web --image shop-2 --wait            another image; 0 when all instances run it, 1 if it was given up

@@ -15,7 +15,7 @@ from phoenix.doctor.endpoint import Endpoint
 from phoenix.doctor.findings import Finding, table, warn, worst
 from phoenix.doctor.look import examine
 from phoenix.doctor.wanted import Wanted, of_config
-from schemas.capabilities import CAPABILITIES
+from services.domain.capabilities import CAPABILITIES
 from services.runtime.config.file import Config, ConfigError, load
 
 HELP: Final = """examples:

@@ -14,8 +14,8 @@ from phoenix.cli import cloud, emit, units
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from phoenix.cli.parser import at_least_zero
-from schemas import sentences
-from schemas.sentences import facts
+from services.domain import text as sentences
+from services.domain.text import facts
 
 LAST: Final = 30  # events shown when nothing else is asked for
 QUIET: Final = "load.observed"  # one a second of each web department: it would be all that one sees

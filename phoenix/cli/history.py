@@ -18,7 +18,7 @@ from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.parser import count
 from phoenix.cli.period import add_span, span
 from phoenix.cli.queue import NAME_SHOWN, STATES, shown
-from schemas import sentences
+from services.domain import text as sentences
 
 SORTS: Final = ("submitted", "started", "ended", "wait", "elapsed", "cores")
 HEAD: Final = (

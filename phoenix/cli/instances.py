@@ -9,7 +9,7 @@ from phoenix.cli import cloud, emit, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.last_words import last_words
-from schemas import sentences
+from services.domain import text as sentences
 
 HELP: Final = """examples:
   phoenix instances               those of all web departments

@@ -23,7 +23,7 @@ from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id, worded
-from schemas import sentences
+from services.domain import text as sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
 _TIMED: Final = ("--start", "--deadline", "--until", "--by", "--duration", "-t")

@@ -12,8 +12,8 @@ from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import count
 from phoenix.cli.waiting import FINAL
-from schemas import sentences
-from schemas.sentences import told_foreseen
+from services.domain import text as sentences
+from services.domain.text import told_foreseen
 
 STATES: Final = (
     "pending",

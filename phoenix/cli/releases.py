@@ -8,7 +8,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, emit, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, quote
-from schemas import sentences
+from services.domain import text as sentences
 
 HELP: Final = """examples:
   phoenix releases web           the newest first; how far each is, and how many instances run it

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.parser import Parser, count, whole, worded
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
-from schemas import specs
+from services.domain import specs
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")

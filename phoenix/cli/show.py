@@ -11,8 +11,9 @@ from phoenix.cli import cloud, emit, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
-from schemas import hidden, sentences
-from schemas.sentences import facts, told_foreseen
+from schemas import hidden
+from services.domain import text as sentences
+from services.domain.text import facts, told_foreseen
 
 _WHOLE_S: Final = 60.0  # below it hundredths of a CPU second are worth telling
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all

@@ -95,8 +95,8 @@ def caught(act: Any, args: argparse.Namespace, about: str = "the experiment has 
     from phoenix.simulate.engine import Restless
     from phoenix.simulate.sweep import Interrupted
     from phoenix.simulate.text_input import InputError
+    from services.domain.exits import Stop
     from services.runtime.config.file import ConfigError
-    from services.runtime.exits import Stop
 
     try:
         _check_places(args)

@@ -22,8 +22,8 @@ from phoenix.cli import cloud, emit, environment, sbatch, waiting
 from phoenix.cli.asking import ask_again
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import query
-from schemas.sentences import told_grace
-from schemas.sentences.params import Params
+from services.domain.text import told_grace
+from services.domain.text.params import Params
 
 _DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}

@@ -1,10 +1,10 @@
-"""Times, sizes and counts as people type them; as people read them: `schemas.sentences.units`.
+"""Times, sizes and counts as people type them; as people read them: `domain.text.units`.
 
 Rules
   1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
      unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
   2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T; 0 of a node is all of it, and of a core nothing.
-  3. Instants are read as they are shown (`schemas.sentences.units`), with another offset if one is written.
+  3. Instants are read as they are shown (`domain.text.units`), with another offset if one is written.
      `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
   4. A signal is Slurm's: a name or a number, `@` seconds before the time limit, `B:` for the script alone.
 """
@@ -16,11 +16,11 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from schemas.sentences.units import count as count
-from schemas.sentences.units import iso as iso
-from schemas.sentences.units import seconds as seconds
-from schemas.sentences.units import some as some
-from schemas.sentences.units import span as span
+from services.domain.text.units import count as count
+from services.domain.text.units import iso as iso
+from services.domain.text.units import seconds as seconds
+from services.domain.text.units import some as some
+from services.domain.text.units import span as span
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

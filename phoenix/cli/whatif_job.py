@@ -16,8 +16,8 @@ from phoenix.cli import cloud, emit, sbatch, units
 from phoenix.cli import submit as submission
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import query
-from schemas.sentences import capital, sentence, told_grace
-from schemas.sentences.params import Params
+from services.domain.text import capital, sentence, told_grace
+from services.domain.text.params import Params
 
 _CONTENT: Final = (
     "script",

@@ -172,7 +172,7 @@ def _played(
     """The past, and both replays: of what was in force, unless a plug-in is not here any more, and of what would have been."""
     from phoenix.simulate.engine import Restless
     from phoenix.whatif.past import TooMuch
-    from services.runtime.exits import Stop
+    from services.domain.exits import Stop
     from services.scheduler.policies.known import Missing
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
@@ -200,8 +200,8 @@ def past_of(client: Client, since: float, until: float) -> Past:
     """What was asked of the cloud in that period, read from its journal.  Raises CliError."""
     from phoenix.whatif.past import Past, TooMuch
     from phoenix.whatif.record import CutShort, Record
-    from schemas.custody import Incompatible
-    from services.runtime.exits import Stop
+    from services.domain.custody.fold import Incompatible
+    from services.domain.exits import Stop
 
     try:
         past = Past(Record(_lines(client, since)), since, until, _progress if sys.stderr.isatty() else None)

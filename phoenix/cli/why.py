@@ -11,8 +11,8 @@ from phoenix.cli import ailing, cloud, emit
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import entity, named
-from schemas import sentences
-from schemas.sentences import told_foreseen
+from services.domain import text as sentences
+from services.domain.text import told_foreseen
 
 HELP: Final = """examples:
   phoenix why 17           the reasons, ranked, what would unblock it, and when it starts

@@ -14,8 +14,8 @@ from phoenix.haproxy import check
 from phoenix.haproxy.agent import Agent
 from phoenix.haproxy.runtime_api import GoneError, RuntimeApi
 from phoenix.haproxy.settings import Settings, SettingsError, load
+from services.domain.exits import Exit, Stop
 from services.runtime import log
-from services.runtime.exits import Exit, Stop
 
 
 def main() -> int:

@@ -36,7 +36,7 @@ from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
 from schemas.signals import SOURCE_MAX, CpuSignal
-from services.runtime.exits import Exit
+from services.domain.exits import Exit
 from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log

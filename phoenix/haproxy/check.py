@@ -21,9 +21,9 @@ from phoenix.haproxy.runtime_api import GoneError, RuntimeApi
 from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.slots import AnswerError, Reading
 from schemas import subjects
+from services.domain.exits import Exit
 from services.runtime.broker import connect
 from services.runtime.broker.client import Client
-from services.runtime.exits import Exit
 from services.runtime.log import message_of
 
 DEADLINE_S: Final = 5.0

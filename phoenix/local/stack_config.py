@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from phoenix.local.opennebula.events import IPC
 from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
-from schemas.capabilities import Hypervisor
+from services.domain.capabilities import Hypervisor
 from services.runtime.config import file as runtime_config
 from services.runtime.config.file import EVENTS_OFF, Config, JournalKept, Secrets, tables_diff
 from services.runtime.config.machines import EMBEDDED, EMBEDDED_HAS

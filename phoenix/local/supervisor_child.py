@@ -35,7 +35,7 @@ from services.runtime.http.given import spelled
 PAUSE_FIRST_S: Final = 0.1
 PAUSE_MAX_S: Final = 5.0
 SETTLED_S: Final = 10.0  # a child that ran for so long had started well
-HOPELESS: Final = frozenset((2, 4, 5, 7))  # services.runtime.exits: USAGE, INCOMPATIBLE, STUCK, POLICY
+HOPELESS: Final = frozenset((2, 4, 5, 7))  # services.domain.exits: USAGE, INCOMPATIBLE, STUCK, POLICY
 LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
 REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
 LEFTOVER_S: Final = 5.0  # a killed process frees its ports within milliseconds, unless the disk hangs

@@ -12,14 +12,14 @@ import msgspec
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig
 from schemas.config import Department as Configured
-from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.ids import element_id
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.capabilities import ALL
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.scheduler.batch.check import views
 from services.scheduler.batch.core import STARTS_MAX, BatchCore
 from services.scheduler.policies.order import Situation, Start

@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, NoReturn
 from phoenix.policy_check.department import NOW, SERVICES, SHORT_S, Case, Department, HostCase, JobCase, cases, story
 from phoenix.policy_check.rules import EXAMPLES, Broken, Rule, attempt, demand
 from schemas.config import BatchPolicy
-from schemas.custody_state import Host
+from services.domain.custody.state import Host
 from services.scheduler.policies.order import Order, Situation, Start
 from services.scheduler.policies.plugged import wrong_agenda, wrong_starts
 

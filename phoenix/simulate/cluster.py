@@ -29,11 +29,11 @@ from typing import Any, NamedTuple
 from phoenix.simulate.checkpointing import Habit, Life
 from phoenix.simulate.workload import Latencies
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance, sort_key
-from schemas.meta import Meta
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 
 class End(NamedTuple):

@@ -36,16 +36,16 @@ from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.week import from_monday
 from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
-from schemas.bounds import Much, bounds_on
 from schemas.config import CloudConfig, Department
-from schemas.custody import RULES, Custody
 from schemas.facts import Fact
-from schemas.lending import next_change
-from schemas.meta import Meta
-from schemas.shares import Shares, must_comply
-from schemas.windows import WEEK_S
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
+from services.domain.sharing.lending import next_change
+from services.domain.sharing.service_share import Shares, must_comply
+from services.domain.usage_limits import Much, bounds_on
+from services.domain.windows import WEEK_S
 from services.provisioner.core import ProvisionerCore
-from services.runtime.core import NEVER
 from services.runtime.journal.fold import CoreFactory
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.plugins import load_named

@@ -33,8 +33,8 @@ from phoenix.simulate import vary as varying
 from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs, check_ranges
 from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
+from services.domain.capabilities import ALL
 from services.runtime.config.checks import Range, check_cloud
 from services.runtime.config.file import ConfigError, document_of, text_of
 from services.runtime.config.form import Form, Lines, Path_, Problem

@@ -11,7 +11,7 @@ Rules
   2. While it waits it is asked at the first instant, and then whenever its wait has grown by `SAMPLE_GROWTH`: the number of
      questions grows with the logarithm of the wait.  A line is told when the leading reason changes, and the last one heard
      before the wait is over.
-  3. Sentences are those of `phoenix why` (`schemas.sentences`).  Memory that a log does not tell (the job is given its
+  3. Sentences are those of `phoenix why` (`domain.text`).  Memory that a log does not tell (the job is given its
      share of a host's) is left out: nobody asked for it.
 """
 
@@ -31,10 +31,10 @@ from phoenix.simulate import layout
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import JobRecord, Scenario, Work
 from schemas import facts as f
-from schemas import sentences
 from schemas.facts import Disposal, Fact
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason
+from services.domain import text as sentences
+from services.domain.custody.meta import Meta
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.why import why
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 Reader: TypeAlias = Callable[[Fact, Meta], None]
 

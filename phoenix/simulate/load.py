@@ -9,7 +9,7 @@ Theory of operation
 from __future__ import annotations
 
 from schemas.facts import LoadObserved
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 
 
 class Load:

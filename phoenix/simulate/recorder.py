@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from phoenix.simulate.workload import End, JobRecord, Outcome, Scenario, WebRecord, Work
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 _ENDS: Final[dict[Disposal, End]] = {
     Disposal.KILL: "killed",

@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from schemas.config import CloudConfig, Department
-from schemas.scaling import Unreadable, offset_s
+from services.domain.scaling import Unreadable, offset_s
 
 MOVED_S: Final = -3 * 86_400  # three days before Thursday it is Monday
 

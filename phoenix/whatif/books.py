@@ -17,9 +17,9 @@ import msgspec
 from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.workload import JobRecord, Outcome, Scenario, WebRecord
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.ids import element_id
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 
 class Books(Recorder):

@@ -31,7 +31,7 @@ from phoenix.simulate.metrics import (
 )
 from phoenix.simulate.workload import JobRecord, Outcome
 from schemas.config import CloudConfig
-from schemas.lending import next_change, owned
+from services.domain.sharing.lending import next_change, owned
 
 Values = dict[str, float | None]
 CLOUD: Final = "(cloud)"
@@ -106,7 +106,7 @@ def _of_cloud(metrics: Metrics) -> Values:
 
 def lending(outcome: Outcome, config: CloudConfig, since: float) -> dict[str, Values]:
     """Host-hours that each department lent (held fewer than its own) and borrowed, at every moment, as `phoenix usage` counts
-    them; what is its own says `schemas.lending`, by the hours of the week that began at `since`."""
+    them; what is its own says `sharing.lending`, by the hours of the week that began at `since`."""
     edges, at = [0.0], since
     while (at := next_change(config, at)) < since + outcome.window_s:
         edges.append(at - since)

@@ -25,10 +25,10 @@ import msgspec
 
 from phoenix.simulate.workload import Latencies
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance, job_of
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 SAMPLES_MAX: Final = 10_000  # of one latency, the newest: the median of more is the same
 SPAN_KEPT_S: Final = 600.0  # of the instances in service: no observation spans more

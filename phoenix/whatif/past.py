@@ -32,8 +32,8 @@ from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.facts import Fact
 from schemas.ids import is_instance
-from schemas.meta import Meta
 from schemas.record import Line
+from services.domain.custody.meta import Meta
 from services.scheduler.plugins import Lack, lacking
 
 EVENTS_MAX: Final = 5_000_000  # of a period: some GiB of memory

@@ -32,14 +32,14 @@ from phoenix.whatif.books import Books
 from phoenix.whatif.lives import Lives, Serving, Unknown
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.custody import RULES, Custody
 from schemas.facts import Fact
 from schemas.ids import sort_key
-from schemas.meta import Meta
 from schemas.requests import JobSubmit
 from services.admission import compose
 from services.admission.core import AdmissionCore
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.runtime.edge import Refused
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.plugins import load_named

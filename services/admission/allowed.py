@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from schemas import facts as f
-from schemas.bounds import WHOLE, Account, Bound, Much, bounds_on
 from schemas.config import BatchPolicy, Department, Quality
 from schemas.facts import Fact
 from schemas.requests import JobSubmit
 from services.admission.core import AdmissionCore, accounts
+from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.runtime.edge import Refused
 
 

@@ -9,7 +9,7 @@ Rules
      cancelled does not, nor a lease whose time is over.
   2. At once come free hosts and idle ones of other batch departments; and while it has fewer than its own (`lending`), hosts on
      which others run jobs, if they need no longer notice than `policy.notice_s`.  No more than it may have at these hours.
-     No host comes at once on which a job runs that asked for a grace (`schemas.grace`).
+     No host comes at once on which a job runs that asked for a grace (`domain.grace`).
   3. Leases that wait in their slot go first, in the scheduler's order; one that lacks hosts keeps none (`order_leases`, 1).
   4. A yes is conservative the other way round than the timetable's: a host that was taken a moment ago may make it late.
 """
@@ -19,14 +19,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from schemas import grace, lending
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
-from schemas.plural import count
-from schemas.timetable import Part, Slot
-from schemas.whereabouts import usable
 from services.admission.core import AdmissionCore, Job
+from services.domain import grace
+from services.domain.custody.state import Host, Unit
+from services.domain.sharing import lending
+from services.domain.sharing.host_ownership import usable
+from services.domain.text.plural import count
+from services.domain.timetable import Part, Slot
 
 
 class Offer(NamedTuple):

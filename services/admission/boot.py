@@ -16,14 +16,14 @@ from typing import Final
 
 import msgspec
 
-from schemas import lending
 from schemas.config import CloudConfig, WebPolicy
-from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, instance_parts, is_instance
 from schemas.releases import Release
 from schemas.requests import JobSignal
 from services.admission.core import Job
 from services.admission.payloads import Payload
+from services.domain.custody.state import Unit
+from services.domain.sharing import lending
 
 COMMAND_SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 

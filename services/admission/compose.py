@@ -11,7 +11,7 @@ Rules
      host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
   7. A user gives a job at most the default priority (Slurm: --nice is at least 0); whoever could raise his own would go first.
-  8. A job's own grace is at most `grace_max_s` of its department: who claims its host waits for it (`schemas.grace`).
+  8. A job's own grace is at most `grace_max_s` of its department: who claims its host waits for it (`domain.grace`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,7 @@ from typing import Final, Literal, get_args
 import msgspec
 
 from schemas import facts as f
-from schemas import grace, specs
-from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role, WebPolicy
-from schemas.custody_state import FINALS_MAX, Unit
-from schemas.custody_verdicts import ARRAYS_AT_ONCE
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, element_id, job_of
 from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
@@ -36,6 +32,10 @@ from services.admission.core import DIGEST_MARK, AdmissionCore
 from services.admission.shape import parse_after, parse_array, shape_of
 from services.admission.share import service_of
 from services.admission.standing import standing
+from services.domain import grace, specs
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.state import FINALS_MAX, Unit
+from services.domain.custody.verdicts import ARRAYS_AT_ONCE
 from services.runtime.config.machines import lacks
 from services.runtime.edge import Refused
 

@@ -13,9 +13,9 @@ Rules
      answered the same and never done twice (S9).  The newest `REQUESTS_MAX` are kept.
   2. A job is remembered while a unit of it is not final; of finished ones the newest `FINISHED_MAX`.
   3. `unfinished` counts units that are not final: what `jobs_pending_max` bounds, for each department; `submitted` those of
-     each account (`schemas.bounds`): what `jobs_submitted_max` bounds.  The latter is a view of the jobs.
+     each account (`domain.usage_limits`): what `jobs_submitted_max` bounds.  The latter is a view of the jobs.
   4. A local lease that was accepted keeps its time until it is over or cancelled (`leases`).
-  5. Of a unit that is not final the last checkpoint is remembered, if it counts (`schemas.checkpoints`).
+  5. Of a unit that is not final the last checkpoint is remembered, if it counts (`custody.checkpoints`).
   6. Void facts change nothing.  This core must never compose on its own what a person has to ask for.
 """
 
@@ -27,21 +27,21 @@ from typing import Final, get_args
 import msgspec
 
 from schemas import facts as f
-from schemas import readiness
-from schemas.bounds import Account
-from schemas.checkpoints import counts
 from schemas.config import CloudConfig, Department, User, WebPolicy
-from schemas.custody import Custody
-from schemas.custody_state import Unit, vm_key
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, instance_parts, is_instance, job_of
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.admission.shape import Capacity, constrained
 from services.admission.wanted import Wanted, configured, follow, lasting
-from services.runtime.core import NEVER, Handlers
+from services.domain import readiness
+from services.domain.core import NEVER, Handlers
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit, vm_key
+from services.domain.usage_limits import Account
 
 REQUESTS_MAX: Final = 50_000  # a client repeats within minutes; at 1,000 a second these are the last 50 s
 FINISHED_MAX: Final = 20_000  # twice what custody remembers of final units (FINALS_MAX)
@@ -93,7 +93,7 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Reported(msgspec.Struct, kw_only=True):
-    """What a watcher said last of an instance (`schemas.readiness`)."""
+    """What a watcher said last of an instance (`domain.readiness`)."""
 
     attempt: int
     at: float
@@ -184,7 +184,7 @@ class AdmissionCore:
 
     def _has_begun(self, fact: f.AttemptBegan, _meta: Meta) -> None:
         self._resuming.pop(fact.unit, None)
-        self._state.reported.pop(fact.unit, None)  # what was said of its start (`schemas.readiness`, rule 2)
+        self._state.reported.pop(fact.unit, None)  # what was said of its start (`domain.readiness`, rule 2)
 
     def _cancelled(self, fact: f.Cancelled, _meta: Meta) -> None:
         self._state.reserved.pop(fact.job, None)

@@ -22,10 +22,8 @@ from typing import Any, Final, Protocol, TypeAlias
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
-from schemas import grace
 from schemas import requests as r
 from schemas.facts import Fact
-from schemas.meta import Meta, Void
 from services.admission import compose, instances, leases, releases, surge
 from services.admission.asked import current
 from services.admission.compose import Caller
@@ -35,6 +33,8 @@ from services.admission.foretell import Foretelling
 from services.admission.metrics import GRANTED
 from services.admission.payloads import Packed, Payloads, digest_of, pack
 from services.admission.secrets import Secrets
+from services.domain import grace
+from services.domain.custody.meta import Meta, Void
 from services.runtime.bucket import Buckets
 from services.runtime.edge import Compose, Outcome, Refused
 from services.runtime.journal.room import Room

@@ -16,7 +16,6 @@ from aiohttp import web
 
 from schemas import facts as f
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.subjects import OBJECTS
 from services.admission.checkpoints import Checkpoints
 from services.admission.core import AdmissionCore
@@ -37,6 +36,7 @@ from services.admission.shares import Shares
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import errors_as_answers
+from services.domain.custody.meta import Meta
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers

@@ -22,14 +22,15 @@ from msgspec import UNSET
 from nats.aio.client import Client
 
 from schemas import facts as f
-from schemas import grace, subjects
 from schemas import requests as r
+from schemas import subjects
 from schemas.config import BatchPolicy
 from schemas.foreseen import Foreseen, JobsAsked, JobsForeseen
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
+from services.domain import grace
 from services.runtime.broker import permissions
 from services.runtime.broker.client import own_inbox
 from services.runtime.edge import Refused

@@ -2,7 +2,7 @@
 
 Rules
   1. Rank 0 of a job's latest attempt speaks, also while it is being ended: that is when jobs checkpoint.  When the next attempt
-     has begun it is gone (`schemas.checkpoints`).
+     has begun it is gone (`custody.checkpoints`).
   2. "Acknowledged" means journaled, with all files stored whole; anything else changes nothing: the last checkpoint stays.
   3. A call with an `id` may be repeated: it is journaled once.
   4. What a checkpoint has overtaken is removed after the journal knows it, and what a unit leaves after its end; by a task that
@@ -22,7 +22,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from schemas import facts as f
-from schemas.checkpoints import counts
 from schemas.facts import Fact
 from schemas.hidden import HIDDEN, WHAT
 from schemas.ids import is_instance
@@ -33,6 +32,7 @@ from services.admission.checkpoints import Checkpoints, Named, Packed
 from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
 from services.admission.web import HttpError, decoded, gone, reply
+from services.domain.custody.checkpoints import counts
 from services.runtime.edge import Refused
 
 if TYPE_CHECKING:

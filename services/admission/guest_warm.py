@@ -17,7 +17,6 @@ import msgspec
 from aiohttp import web
 
 from schemas import facts as f
-from schemas.custody_state import Vm, vm_key
 from schemas.facts import Fact
 from schemas.ids import vm_tag
 from services.admission import warm
@@ -27,6 +26,7 @@ from services.admission.guest_turns import GuestTurns
 from services.admission.news import News
 from services.admission.tokens import GuestTokens
 from services.admission.web import gone, no_content, number, reply
+from services.domain.custody.state import Vm, vm_key
 
 WAIT_MAX_S: Final = 25.0
 LOOK_S: Final = 5.0  # a host that is taken is seen so late by a guest that waits there; its end comes sooner anyway

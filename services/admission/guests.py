@@ -24,8 +24,6 @@ from aiohttp import web
 from msgspec import Meta
 
 from schemas import facts as f
-from schemas.checkpoints import counts
-from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
 from services.admission import compose, releases, warm
@@ -49,6 +47,8 @@ from services.admission.standing import Standing, goes_on, speaks_for, standing
 from services.admission.tokens import GuestTokens
 from services.admission.usages import Usages
 from services.admission.web import HttpError, decoded, gone, no_content, number, reply
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 from services.runtime.http.body import read_body
 from services.runtime.http.room import Held, Room

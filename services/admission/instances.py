@@ -24,10 +24,8 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas import readiness
 from schemas import requests as r
 from schemas.config import Department, WebPolicy
-from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.releases import Release, connections
@@ -35,6 +33,8 @@ from services.admission import releases
 from services.admission.compose import Caller, department_for, refuse_word
 from services.admission.core import AdmissionCore, Reported
 from services.admission.wanted import configured
+from services.domain import readiness
+from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 
 REPORT_INTERVAL_S: Final = (

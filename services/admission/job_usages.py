@@ -26,7 +26,6 @@ import msgspec
 from aiohttp import web
 
 from schemas import facts as f
-from schemas.custody_state import vm_key
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.measures import CORES_MAX, MEMORY_MAX_MB, JobMeasured, JobUsage
@@ -34,6 +33,7 @@ from services.admission.core import AdmissionCore
 from services.admission.desk import Shell
 from services.admission.usages import Usages
 from services.admission.web import HttpError, decoded, no_content
+from services.domain.custody.state import vm_key
 from services.runtime.edge import Refused
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 Theory of operation (InterGrid, 4.1: a local request whose interval is taken by other local ones is refused)
   A lease is a job whose duration is its walltime; the fact says when it starts.  Admission keeps the intervals of those it has
-  accepted, asks `schemas.timetable` whether one more fits, and fixes the start; the department's scheduler (order `leases`)
+  accepted, asks `domain.timetable` whether one more fits, and fixes the start; the department's scheduler (order `leases`)
   then starts it on time, on hosts taken from whatever makes way.
 
 Rules
@@ -30,13 +30,13 @@ from schemas import requests as r
 from schemas.config import BatchPolicy, Department
 from schemas.facts import Fact
 from schemas.ids import JOB
-from schemas.leases import ORDER, certain, keeps_times, order_of
-from schemas.plural import count
-from schemas.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
 from services.admission import at_once, compose
 from services.admission.compose import Caller
 from services.admission.core import DIGEST_MARK, AdmissionCore, Job
 from services.admission.payloads import Packed, digest_of
+from services.domain.leases import ORDER, certain, keeps_times, order_of
+from services.domain.text.plural import count
+from services.domain.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
 from services.runtime.edge import Refused
 
 HORIZON_S: Final = 366 * 86400.0  # nobody knows which hosts there will be later than a year from now

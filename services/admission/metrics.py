@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from schemas.requests import REQUESTS
+from services.domain.refusal import RefusalCode
 from services.runtime.families import OWNER, Label, Table
-from services.runtime.refusal import RefusalCode
 
 TABLE: Final = Table("admission")
 GRANTED: Final = TABLE.counter(

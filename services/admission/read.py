@@ -19,13 +19,13 @@ from typing import Any, Final
 import aiohttp
 import msgspec
 
-from schemas.custody_state import vm_key
 from schemas.ids import ELEMENT, INSTANCE, JOB, instance_parts, job_of
-from schemas.sentences.units import seconds
 from services.admission.compose import Caller, may_see
 from services.admission.core import AdmissionCore
 from services.admission.output import STREAMS, Outputs, StreamId
 from services.admission.standing import goes_on, stored_under
+from services.domain.custody.state import vm_key
+from services.domain.text.units import seconds
 from services.runtime.edge import Refused
 
 MONITOR_S: Final = 5.0

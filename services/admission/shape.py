@@ -8,8 +8,8 @@ Rules
      that: who has asked for nothing is not refused for it.
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
-     With a constraint (`schemas.constraints`) the hosts that satisfy it are all there are.
-  3. Array specifications and dependencies are sbatch's (`schemas.specs`).
+     With a constraint (`domain.constraints`) the hosts that satisfy it are all there are.
+  3. Array specifications and dependencies are sbatch's (`domain.specs`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
-from schemas import specs
-from schemas.constraints import problem, satisfies
-from schemas.custody_state import Host
 from schemas.facts import Dependency
-from schemas.plural import count
 from schemas.requests import JobSubmit
-from services.runtime.refusal import Refused
+from services.domain import specs
+from services.domain.constraints import problem, satisfies
+from services.domain.custody.state import Host
+from services.domain.refusal import Refused
+from services.domain.text.plural import count
 
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
 

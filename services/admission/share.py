@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from schemas.config import BatchPolicy, Department
 from schemas.requests import JobSubmit
-from schemas.shares import Shares, must_comply, percent
 from services.admission.shape import Capacity
+from services.domain.sharing.service_share import Shares, must_comply, percent
 from services.runtime.edge import Refused
 
 

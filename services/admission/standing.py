@@ -17,9 +17,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from schemas.custody_state import Unit
 from schemas.ids import JOB, is_instance, job_of
 from services.admission.core import AdmissionCore
+from services.domain.custody.state import Unit
 
 Standing = Literal["live", "over", "early", "away", "gone"]
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas.config import WebPolicy
-from schemas.custody_state import Host
-from schemas.plural import count
 from services.admission.core import AdmissionCore
+from services.domain.custody.state import Host
+from services.domain.text.plural import count
 
 
 def warning(core: AdmissionCore, fact: f.ReleaseRequested) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from services.runtime.exits import Exit, Stop
+from services.domain.exits import Exit, Stop
 
 
 class GuestTokens:

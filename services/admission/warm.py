@@ -17,9 +17,9 @@ from typing import Literal
 
 from schemas import facts as f
 from schemas.config import Warm
-from schemas.custody_state import Vm
 from schemas.facts import Fact
 from services.admission.core import AdmissionCore
+from services.domain.custody.state import Vm
 
 
 def settings(core: AdmissionCore, dept: str) -> Warm | None:

@@ -7,8 +7,8 @@ Theory of operation
 
 Rules
   1. `kill_by`: doomed + kill_s; on a host that is draining or lost: + grace_s (of a contract of its department, else of the
-     policy), since a department waits for the host.  A job with a grace of its own has that (`schemas.grace`), on any host.
-     A parked VM runs nothing: at once.  What is saved or moves has `save_s` (`schemas.saving`).  It is never moved later.
+     policy), since a department waits for the host.  A job with a grace of its own has that (`domain.grace`), on any host.
+     A parked VM runs nothing: at once.  What is saved or moves has `save_s` (`domain.saving`).  It is never moved later.
   2. One that moves waits for its new place for MOVE_WAIT_S at most, and half of its time: then it is saved.
   3. What is doomed, kept, or has not left the host from which it moves takes room there that custody gives to others (X3).
 """
@@ -20,9 +20,9 @@ from typing import Final
 
 import msgspec
 
-from schemas import grace, saving
 from schemas.config import Policy, Warm
-from schemas.custody import Custody
+from services.domain import grace, saving
+from services.domain.custody.fold import Custody
 from services.executor.lifecycle import Aim, Told, after
 
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later

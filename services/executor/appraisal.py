@@ -32,7 +32,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from schemas.config import Hosts
-from schemas.constraints import satisfies
+from services.domain.constraints import satisfies
 from services.executor.calls import HostSight, Sample
 from services.executor.ledger import Room
 from services.executor.overcommit import NONE, Overcommit, cores_offered

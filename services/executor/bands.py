@@ -11,7 +11,7 @@ Rules
      middle the one nearer to what was told last.  One sample is no measure: OpenNebula's says what a few seconds were like.
   2. Told if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be told again and again.
   3. Samples count anew after each telling, so a host tells once in `HOLD_S` at most.
-  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless (`schemas.observed`): it is
+  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless (`domain.observed`): it is
      forgotten, and told anew by rule 1.  Only samples that are new since then count; the first may still have been taken
      before, hence two.
   5. Nothing is told of a host of which there is no sample.

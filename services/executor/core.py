@@ -23,9 +23,9 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.envelope import FACTS_MAX
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.executor.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
 from services.executor.fleet import Fleet
 from services.executor.hosts import TIMER, HostDesk

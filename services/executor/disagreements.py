@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from schemas.custody_state import Vm
+from services.domain.custody.state import Vm
 from services.executor.calls import Phase
 from services.executor.core import ExecutorCore
 from services.executor.track import Track

@@ -19,11 +19,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-from schemas.custody_state import Leader, vm_key
 from schemas.facts import Fact, VmEnded
 from schemas.ids import instance_parts, is_instance
-from schemas.meta import Meta
-from schemas.sentences.units import iso
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Leader, vm_key
+from services.domain.text.units import iso
 from services.executor.calls import Allocate, Call, HostsSeen, Look, Observation, Outcome, PoolSeen, Result, Terminate
 from services.executor.core import ExecutorCore
 from services.executor.endpoint import Endpoint

@@ -25,7 +25,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
-from schemas.custody_state import Vm, vm_key
+from services.domain.custody.state import Vm, vm_key
 from services.executor.aims import PAUSED
 from services.executor.calls import (
     Allocate,

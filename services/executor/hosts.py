@@ -24,8 +24,8 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import Hosts
-from schemas.custody_state import Host
 from schemas.ids import HOST
+from services.domain.custody.state import Host
 from services.executor.appraisal import EXCLUDED, LATE, STANDING, Appraisal
 from services.executor.bands import Bands
 from services.executor.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample

@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from schemas import facts as f
-from schemas.custody_state import Unit, vm_key
 from schemas.ids import parse_vm_tag
+from services.domain.custody.state import Unit, vm_key
 from services.executor.brake import Brake
 from services.executor.calls import Allocate, Outcome, Phase, Result, Sight
 from services.executor.ledger import Ledger

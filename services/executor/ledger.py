@@ -23,11 +23,11 @@ from itertools import islice
 from typing import Any, Final, get_args
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_state import Unit, Vm, vm_key
 from schemas.ids import element_id, is_instance, sort_key
-from schemas.meta import Meta
-from schemas.observed import worthless
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit, Vm, vm_key
+from services.domain.observed import worthless
 from services.executor.aims import PAUSED, Aims, Kept, Leaving, LedgerState, Paused, Room, _remove
 from services.executor.calls import Allocate
 from services.executor.lifecycle import Aim, Told

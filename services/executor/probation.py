@@ -22,8 +22,8 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import Hosts
-from schemas.custody import Custody
-from schemas.custody_state import Host
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.executor.timers import backoff_s
 
 REST_S: Final = 0.5  # after a failed start; doubles

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from services.domain.exits import Exit, Stop
 from services.executor.calls import Allocate, Call, Deploy, Migrate, Outcome, Result, Save, Terminate
 from services.executor.errors import ERRORS, Unreachable, failure_of
 from services.executor.opennebula import OpenNebula
@@ -25,7 +26,6 @@ from services.executor.outcomes import RULES
 from services.executor.template import TemplateError, Templates
 from services.executor.words import in_words
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 
 LEASE_SHARE: Final = 2  # a changing call's deadline is lease TTL / LEASE_SHARE
 POLLS_MAX: Final = 2  # polls in flight: the targeted one, and one of a whole pool

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from schemas.custody_state import Vm
+from services.domain.custody.state import Vm
 from services.executor.calls import Phase, Sight
 from services.executor.hosts import HostDesk
 from services.executor.launches import Launches

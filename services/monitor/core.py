@@ -22,15 +22,16 @@ from typing import Final, get_args
 import msgspec
 
 from schemas import facts as f
-from schemas.broken import why_broken
-from schemas.checkpoints import counts
-from schemas.credit import CONCERNS as CREDITED
-from schemas.credit import Credits
-from schemas.custody import Custody
-from schemas.custody_state import ENDED_EARLY, Unit
 from schemas.ids import element_id, job_of
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
+from services.domain.core import NEVER, Handlers, folding
+from services.domain.custody.broken import why_broken
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import ENDED_EARLY, Unit
+from services.domain.sharing.credit import CONCERNS as CREDITED
+from services.domain.sharing.credit import Credits
 from services.monitor.model import (
     accounting_check,
     accounting_state,
@@ -50,7 +51,6 @@ from services.monitor.model.moves import Moves
 from services.monitor.model.series import Series
 from services.monitor.model.service_levels import ServiceLevels
 from services.monitor.model.tallies import Tallies
-from services.runtime.core import NEVER, Handlers, folding
 
 TIMELINE_MAX: Final = 20_000  # changes of ownership kept in memory; a day of one change in four seconds
 CLAIMS_MAX: Final = 2_000

@@ -24,9 +24,10 @@ from aiohttp import web
 from nats.js.errors import Error as JetStreamError
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, OPERATORS, SNAPSHOTS, query
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit, Stop
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.explain.journal_facts import JournalFacts
@@ -71,7 +72,6 @@ from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import message_of

@@ -11,7 +11,7 @@ Rules
      in the order of grants, and is not asked for again.  Of several borrowers each is asked as if it were the only one: who
      claims does not wait for what another one may give.  If nobody lacks any (a window or a contract has ended): that of its
      lenders.  Where the quota is as low already, only web says it again: on its notice, if what was told is later.
-  3. A weight counts more by what early returns have earned (`schemas.credit`).
+  3. A weight counts more by what early returns have earned (`sharing.credit`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from schemas import lending
 from schemas.config import CloudConfig
-from schemas.credit import Credits
-from schemas.custody import Custody
-from schemas.loans import NOBODY, Loan, limits, loans
 from schemas.reasons import Code, Reason, because
-from schemas.whereabouts import held_now, usable
-from schemas.windows import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.sharing import lending
+from services.domain.sharing.credit import Credits
+from services.domain.sharing.host_ownership import held_now, usable
+from services.domain.sharing.loans import NOBODY, Loan, limits, loans
+from services.domain.windows import NEVER
 from services.provisioner.grants import grants
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets

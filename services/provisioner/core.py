@@ -37,24 +37,24 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.constraints import satisfies
-from schemas.credit import CONCERNS as CREDITED
-from schemas.credit import Credits
-from schemas.custody import Custody
-from schemas.custody_state import Host, Quota, essential
-from schemas.custody_verdicts import CORDONS_HOLD
 from schemas.envelope import FACTS_MAX
-from schemas.lending import bounds
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from schemas.whereabouts import usable
+from services.domain.constraints import satisfies
+from services.domain.core import NEVER, last_moment
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Host, Quota, essential
+from services.domain.custody.verdicts import CORDONS_HOLD
+from services.domain.sharing.credit import CONCERNS as CREDITED
+from services.domain.sharing.credit import Credits
+from services.domain.sharing.host_ownership import usable
+from services.domain.sharing.lending import bounds
 from services.provisioner.agreements import Agreements, Notice
 from services.provisioner.grants import grants
 from services.provisioner.leases import KINDS as OF_LEASES
 from services.provisioner.leases import Late, Lease, concerned, note
 from services.provisioner.policies.idle import with_idle
 from services.provisioner.policies.phoenix import UNLIMITED, Claim
-from services.runtime.core import NEVER, last_moment
 
 # Kinds after which the targets may be others.
 _LEVELS: Final = dict.fromkeys(

@@ -31,8 +31,8 @@ from schemas import requests as r
 from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
-from schemas.custody import RULES
-from schemas.sentences.units import iso
+from services.domain.custody.fold import RULES
+from services.domain.text.units import iso
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.leases import Late
 from services.runtime.broker.answer import answer

@@ -1,7 +1,7 @@
 """Who is granted free hosts first, while there are fewer than the quotas promise: the others are still on their way.
 
 Rules
-  1. Web by priority.  Those of one priority have them as the targets divide what is short (`schemas.fair`): up to their
+  1. Web by priority.  Those of one priority have them as the targets divide what is short (`sharing.max_min`): up to their
      guarantees, then up to their quotas, always the one that holds fewest for its weight.  So none waits for all of
      another's hosts.
   2. Then batch by priority, then by name, one after the other: a wide job starts when all of its hosts are there.
@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from schemas.config import CloudConfig, Department
-from schemas.fair import Part, fill
-from schemas.lending import bounds
+from services.domain.sharing.lending import bounds
+from services.domain.sharing.max_min import Part, fill
 
 
 def grants(

@@ -22,8 +22,8 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.custody import Custody
-from schemas.leases import certain, keeps_times, order_of
+from services.domain.custody.fold import Custody
+from services.domain.leases import certain, keeps_times, order_of
 
 # Kinds that `note` folds.
 KINDS: Final = dict.fromkeys(

@@ -23,9 +23,9 @@ import msgspec
 
 from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, encode, fact_size
 from schemas.facts import Fact, begins, kind_of
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit, Stop
 from services.runtime.edge import Outcome, Proposal, Refused
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal.append import Parcel
 from services.runtime.journal.room import Room
 

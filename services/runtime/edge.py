@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from schemas.facts import Fact
-from schemas.meta import Meta
-from services.runtime.refusal import Refused
+from services.domain.custody.meta import Meta
+from services.domain.refusal import Refused
 
 if TYPE_CHECKING:
     from services.runtime.service import Service

@@ -35,18 +35,18 @@ from typing import Any, Final, Protocol
 
 from nats.js import JetStreamContext
 
-from schemas.custody import Incompatible
-from schemas.custody_state import Leader
 from schemas.envelope import Received
 from schemas.facts import Fact, LeaderStarted, LeaderStopped, begins, kind_of
-from schemas.meta import Meta
 from schemas.subjects import journal
+from services.domain.core import NEVER
+from services.domain.custody.fold import Incompatible
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Leader
+from services.domain.exits import Exit, Stop
 from services.runtime.alarm import Alarm
 from services.runtime.clock import Clock, StepDetector, decision_time, skew_s
-from services.runtime.core import NEVER
 from services.runtime.drafts import Draft, VoidStreaks
 from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal.append import Deposed, Full, Journal
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.reader import Reader

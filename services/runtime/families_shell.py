@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.facts import BY_KIND
-from schemas.meta import Void
+from services.domain.custody.meta import Void
 from services.runtime.families import OWNER, Label, Table
 
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from services.domain.exits import Exit, Stop
 from services.runtime.config.file import Config, ConfigError, load
-from services.runtime.exits import Exit, Stop
 from services.runtime.log import configure
 from services.runtime.rebuild import rebuild_as
 from services.runtime.service import Service

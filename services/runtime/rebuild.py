@@ -16,10 +16,10 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.domain.exits import Exit, Stop
 from services.runtime.broker.connect import connect, jetstream, service_key
 from services.runtime.broker.objects import Objects
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import CoreFactory, Fold, Stored
 from services.runtime.journal.reader import Reader

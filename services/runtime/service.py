@@ -28,8 +28,9 @@ from nats.js.errors import Error as JetStreamError
 from prometheus_client import CollectorRegistry
 
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit, Stop
 from services.runtime.broker.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import verify_streams
@@ -37,7 +38,6 @@ from services.runtime.clock import Clock, skew_s, system_clock
 from services.runtime.config.file import Config, Http
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
-from services.runtime.exits import Exit, Stop
 from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal

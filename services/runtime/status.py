@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nats.aio.client import Client
 
-from schemas.custody import Custody
-from schemas.custody_state import Leader
-from services.runtime.core import Core
+from services.domain.core import Core
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Leader
 from services.runtime.edge import Edge
 from services.runtime.engine import Engine, Phase
 from services.runtime.journal.fold import Fold

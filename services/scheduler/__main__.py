@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 
-from schemas.custody import Custody
 from schemas.subjects import scheduler
+from services.domain.core import Core
+from services.domain.custody.fold import Custody
 from services.runtime.config.file import Config, ConfigError
 from services.runtime.config.form import Problem
-from services.runtime.core import Core
 from services.runtime.edge import Edge
 from services.runtime.log import get_log
 from services.runtime.main import Options, run

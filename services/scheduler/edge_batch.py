@@ -26,11 +26,11 @@ from nats.aio.msg import Msg
 
 from schemas import subjects
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.misfits import UNREADABLE
+from services.domain.custody.meta import Meta
+from services.domain.exits import Stop
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.edge import Edge
-from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins, reports
 from services.scheduler.batch.core import BatchCore

@@ -28,15 +28,15 @@ from nats.aio.msg import Msg
 from schemas import signals, subjects
 from schemas.config import CloudConfig
 from schemas.facts import Fact, LoadObserved
-from schemas.meta import Meta
 from schemas.requests import Malformed
-from schemas.sentences import sentence
-from schemas.signal_drops import Drop
+from services.domain.custody.meta import Meta
+from services.domain.exits import Stop
+from services.domain.signal_drops import Drop
+from services.domain.text import sentence
 from services.runtime.broker.answer import answer, refusal
 from services.runtime.broker.signal_line import Heard, Message, SignalLine
 from services.runtime.callers.audit import Recorder
 from services.runtime.edge import Edge, Refused
-from services.runtime.exits import Stop
 from services.runtime.service import Service
 from services.scheduler import plugins
 from services.scheduler.claims import Claims

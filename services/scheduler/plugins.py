@@ -19,11 +19,11 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.registry import Collector
 
 from schemas.config import CloudConfig, Department
-from schemas.custody import Custody
 from schemas.facts import ConfigAdopted, Fact
+from services.domain.custody.fold import Custody
+from services.domain.exits import Exit
 from services.runtime import plugins
 from services.runtime.config.policies import foreign
-from services.runtime.exits import Exit
 from services.runtime.log import Log
 from services.runtime.plugins import Absent, Kind, Loaded, Plugin, Unusable
 from services.runtime.service import Service

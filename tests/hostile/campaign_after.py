@@ -22,7 +22,7 @@ from typing import Any, Final
 import aiohttp
 
 from benchmarks.cloud import memory_mb, percentile
-from schemas.custody_check import check
+from services.domain.custody.check import check
 from services.monitor.core import MonitorCore
 from services.runtime import log
 from services.runtime.broker.connect import connect, jetstream, service_key

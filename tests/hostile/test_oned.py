@@ -20,10 +20,10 @@ from lxml import etree
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Policy
-from schemas.custody import RULES, Custody
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
-from schemas.meta import Meta
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.executor.calls import HostsSeen, PoolSeen
 from services.executor.core import ExecutorCore
 from services.executor.errors import ERRORS, Unreachable

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from phoenix.cli import departments, history, hosts, instances, queue, show, story, tables, usage
-from schemas import sentences
 from schemas.releases import image_fits
 from schemas.requests import Malformed, decode
-from schemas.sentences import facts
+from services.domain import text as sentences
+from services.domain.text import facts
 
 EVIL = (
     *(

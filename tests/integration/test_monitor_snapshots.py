@@ -14,8 +14,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS
+from services.domain.custody.fold import RULES
+from services.domain.exits import Stop
 from services.monitor import edge
 from services.monitor.core import MonitorCore
 from services.monitor.edge import MonitorEdge
@@ -30,7 +31,6 @@ from services.runtime import engine
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.file import Config, JournalKept, Monitor
-from services.runtime.exits import Stop
 from services.runtime.journal import archive, trimmed
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored

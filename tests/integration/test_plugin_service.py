@@ -11,8 +11,8 @@ from prometheus_client import generate_latest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.custody import RULES
-from services.runtime.exits import Exit
+from services.domain.custody.fold import RULES
+from services.domain.exits import Exit
 from services.scheduler import plugins
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.edge_batch import BatchEdge

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.domain.exits import Exit
 from services.runtime.broker.objects import Objects
-from services.runtime.exits import Exit
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import Fold
 from services.runtime.journal.snapshots import Every, Keeper, Snapshots, pack, take

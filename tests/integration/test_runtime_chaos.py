@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from schemas.facts import Fact, JobSubmitted, LeaderStarted
-from schemas.meta import Meta
-from services.runtime.exits import Exit
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit
 from services.runtime.rebuild import replay
 from services.runtime.service import Refused
 from tests.integration.test_runtime_bytes import configure

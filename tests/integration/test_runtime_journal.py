@@ -16,8 +16,8 @@ from nats.js.errors import APIError
 from schemas.envelope import BYTES_MAX
 from schemas.facts import AttemptMeasured, Fact, JobCancelled
 from schemas.subjects import JOURNAL_STREAM, journal
+from services.domain.exits import Exit
 from services.runtime.config.file import Data
-from services.runtime.exits import Exit
 from services.runtime.journal.append import SILENT_AFTER, Deposed, Full, Journal, Parcel
 from services.runtime.service import Refused, Service
 from tests.support.nats import NatsServer, running_server

@@ -16,7 +16,7 @@ import pytest
 from nats.js.errors import NotFoundError
 
 from schemas.subjects import LEASES
-from services.runtime.exits import Exit
+from services.domain.exits import Exit
 from services.runtime.journal.leader import Lease, LeaseLost
 from services.runtime.service import Refused
 from tests.support.nats import NatsServer, running_server

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from schemas.subjects import JOURNAL_STREAM
-from services.runtime.exits import Exit
+from services.domain.exits import Exit
 from services.runtime.journal import reader
 from services.runtime.rebuild import replay
 from tests.support.nats import NatsServer, running_server

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from schemas.config import CloudConfig
-from schemas.custody import RULES
 from schemas.facts import (
     ConfigAdopted,
     Fact,
@@ -24,10 +23,11 @@ from schemas.facts import (
     LeaderStopped,
     LoadObserved,
 )
-from schemas.meta import Meta, Void
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
+from services.domain.custody.meta import Meta, Void
+from services.domain.exits import Exit
 from services.runtime.clock import StepDetector
-from services.runtime.core import NEVER
-from services.runtime.exits import Exit
 from services.runtime.rebuild import replay
 from services.runtime.service import Edge, Refused, Service
 from tests.support.ports import free_port

@@ -15,8 +15,8 @@ from prometheus_client import generate_latest
 from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import CloudConfig, User
-from schemas.custody import RULES
 from schemas.envelope import decode
+from services.domain.custody.fold import RULES
 from services.runtime.service import Service
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.edge_batch import BatchEdge

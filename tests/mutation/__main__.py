@@ -1,6 +1,6 @@
 """`make mutants`: how many mutants of the cores and the shared rules the fast tests notice, and which they do not.
 
-    make mutants [MODULES="schemas/fair.py services/provisioner"] [MINUTES=60]
+    make mutants [MODULES="services/domain/sharing/max_min.py services/provisioner"] [MINUTES=60]
     python -m tests.mutation [--modules FILE-OR-DIRECTORY …] [--minutes M] [--workers N] [--seed N] [--within S]
 
 Targets are the modules that are held to be pure (`tests/unit/test_frame_purity.py`).  `--minutes 0` tells what is known.

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.capabilities import ALL
-from schemas.custody import Custody
 from schemas.envelope import decode
 from schemas.facts import Disposal
-from schemas.lending import owned
 from schemas.reasons import Code
+from services.domain.capabilities import ALL
+from services.domain.custody.fold import Custody
+from services.domain.sharing.lending import owned
 from services.monitor.core import MonitorCore
 from services.monitor.pictures.usage import EVER, usage
 from services.scheduler.batch.core import BatchCore

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas import specs
-from schemas.custody import Custody
 from schemas.envelope import UnknownFact, decode
 from schemas.facts import Fact
 from schemas.ids import element_id, job_of
-from schemas.meta import Meta
+from services.domain import specs
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.schema import dump

@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.checkpoints import counts
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
+from services.domain.custody.checkpoints import counts
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
 from tests.unit.test_checkpoints import candidate, says

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from schemas.config import BatchPolicy, MultiFactor
 from schemas.reasons import Code
-from schemas.sentences import sentence
+from services.domain.text import sentence
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.why import why
 from services.scheduler.policies import order_conservative as conservative

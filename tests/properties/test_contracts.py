@@ -24,10 +24,10 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from schemas.lending import ANY, UNLIMITED, limit, owned
-from schemas.loans import NOBODY
-from schemas.whereabouts import usable as usable_now
-from schemas.withheld import withheld
+from services.domain.sharing.host_ownership import usable as usable_now
+from services.domain.sharing.lending import ANY, UNLIMITED, limit, owned
+from services.domain.sharing.loans import NOBODY
+from services.domain.sharing.withheld import withheld
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import Department, Lending
-from schemas.credit import BONUS_MAX, BONUS_MIN, FULL_S, HALF_LIFE_S, PERIOD_S, Credits, Earned
+from services.domain.sharing.credit import BONUS_MAX, BONUS_MIN, FULL_S, HALF_LIFE_S, PERIOD_S, Credits, Earned
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 from tests.unit.test_provisioner_lending import BIO, bench, run
 

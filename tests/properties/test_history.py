@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.history.file import EVERYTHING, History
 from services.monitor.history.kept import Kept

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from phoenix.simulate import engine
 from phoenix.simulate.workload import Latencies, Scenario, Work
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from schemas.timetable import Ground, Part, Slot, Timetable
+from services.domain.capabilities import ALL
+from services.domain.timetable import Ground, Part, Slot, Timetable
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.order_leases_seats import Seats
 from services.scheduler.policies.preemption import Cost, cheapest_first

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.queue import Lane
 from services.scheduler.derived.room import Free

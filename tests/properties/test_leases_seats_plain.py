@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from schemas.config import BatchPolicy, Leases
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.room import Free
 from services.scheduler.derived.shape import Booking, Kind, Shape

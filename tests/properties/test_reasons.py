@@ -22,10 +22,10 @@ from schemas import facts as f
 from schemas.config import BatchLimits, Leases, Quality, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code, Reason
+from services.domain.core import NEVER
 from services.monitor.core import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.pictures.views import Views
-from services.runtime.core import NEVER
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain import reasons, turns
 from services.scheduler.explain.foresee import Foreseen, copied, core_of, foresee

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.reasons import Code
+from services.domain.capabilities import ALL
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.known import ORDERS

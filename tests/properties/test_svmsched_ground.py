@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from schemas.custody_state import Unit
+from services.domain.custody.state import Unit
 from services.scheduler.derived.room import Free, Room
 from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Situation

@@ -15,7 +15,7 @@ import pytest
 
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
-from schemas.shares import Shares, percent
+from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.queue import Lane
 from services.scheduler.derived.room import Room

@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.timetable import Ground, Part, Slot, Timetable
+from services.domain.timetable import Ground, Part, Slot, Timetable
 from services.scheduler.derived.room import Free, Room
 from services.scheduler.derived.shape import Shape
 

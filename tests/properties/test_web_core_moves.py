@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.custody import RULES, Custody
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.scheduler.web.core import WebCore
 from tests.support.world import NullCore, World, cloud, web
 

@@ -22,9 +22,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
 
-from schemas.fair import Part, fill, fill_within
-from schemas.lending import UNLIMITED
-from schemas.loans import fit
+from services.domain.sharing.lending import UNLIMITED
+from services.domain.sharing.loans import fit
+from services.domain.sharing.max_min import Part, fill, fill_within
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets, web_ranks
 

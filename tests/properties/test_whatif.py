@@ -9,8 +9,8 @@ from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import Latencies, Scenario, WebInput, Work
 from phoenix.whatif.compare import fidelity, values
 from phoenix.whatif.past import Past
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
+from services.domain.capabilities import ALL
 from tests.support.whatif import record
 
 WINDOW_S = 6000.0

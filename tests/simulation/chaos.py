@@ -44,10 +44,10 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy
-from schemas.custody import RULES, Custody
-from schemas.custody_check import check
 from schemas.subjects import journal
 from services.admission.core import AdmissionCore
+from services.domain.custody.check import check
+from services.domain.custody.fold import RULES, Custody
 from services.executor.core import ExecutorCore
 from services.provisioner.core import ProvisionerCore
 from services.runtime.journal.fold import Fold, Stored

@@ -11,10 +11,10 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.ids import parse_vm_tag
-from schemas.meta import Void
 from services.admission.core import AdmissionCore
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Void
 from services.executor import launches as launches_module
 from services.executor.calls import Call, Deploy, Terminate
 from services.executor.core import ExecutorCore

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
 from services.executor.core import ExecutorCore
 from services.runtime.clock import skew_s
 from services.runtime.journal.fold import Fold, Stored

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from schemas import facts as f
 from schemas.config import OnTerm
-from schemas.custody import RULES, Custody
-from schemas.custody_state import Unit
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of
 from schemas.releases import Release
 from services.admission import compose, standing, warm
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.state import Unit
 from services.executor.calls import Phase
 from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node

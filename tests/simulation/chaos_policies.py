@@ -19,7 +19,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from schemas.capabilities import ALL
 from schemas.config import (
     BatchLimits,
     BatchPolicy,
@@ -34,6 +33,7 @@ from schemas.config import (
     WebPolicy,
 )
 from schemas.facts import Lease
+from services.domain.capabilities import ALL
 from services.scheduler.policies import order_multi_factor
 from services.scheduler.policies.known import ORDERS, VICTIMS
 

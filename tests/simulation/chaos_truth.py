@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.facts import Fact
-from schemas.meta import Meta
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.runtime.journal.fold import Fold
 from services.runtime.journal.snapshots import restore, take
 from tests.simulation.chaos_node import Message, Node

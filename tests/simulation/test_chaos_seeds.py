@@ -13,8 +13,8 @@ from functools import partial
 import msgspec
 import pytest
 
-from schemas.capabilities import ALL
 from schemas.config import Lending
+from services.domain.capabilities import ALL
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies import order_multi_factor

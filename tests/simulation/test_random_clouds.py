@@ -15,8 +15,8 @@ import pytest
 from phoenix.simulate.engine import run
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Latencies, Outcome, Scenario, WebInput, Work
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims, WebPolicy
+from services.domain.capabilities import ALL
 
 ORDERS: Final = tuple(
     order for order in get_args(Order) if order != "svmsched"

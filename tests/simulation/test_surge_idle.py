@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas import sentences
 from schemas.reasons import Code
+from services.domain import text as sentences
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.web.core import WebCore

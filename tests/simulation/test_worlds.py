@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.executor.hosts import HostDesk
 from services.executor.ledger import Ledger
 from services.provisioner.core import ProvisionerCore

@@ -42,8 +42,8 @@ from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy
-from schemas.custody import RULES
 from schemas.ids import is_instance, sort_key
+from services.domain.custody.fold import RULES
 from services.executor.calls import Call
 from tests.simulation.worlds_executor import Executors
 from tests.simulation.worlds_lands import EXECUTOR, Land, Lands, Violation

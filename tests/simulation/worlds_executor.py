@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.executor.appraisal import Known
 from services.executor.bands import Seen
 from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result

@@ -26,12 +26,12 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
-from schemas.meta import Meta
 from services.admission.core import AdmissionCore
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.web.core import WebCore

@@ -6,14 +6,14 @@ from typing import Any
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, User, WebPolicy
-from schemas.custody import RULES, Custody
 from schemas.facts import Fact
-from schemas.meta import Meta, Void
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from services.admission import compose
 from services.admission.compose import Caller
 from services.admission.core import AdmissionCore
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta, Void
 
 ANN = Caller("ann", "hpc", "user")
 BOB = Caller("bob", "hpc", "user")

@@ -23,12 +23,12 @@ from nats.aio.subscription import Subscription
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.custody import RULES
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from schemas.subjects import JOURNAL_STREAM, journal, journal_writer, request
 from services.admission.core import AdmissionCore
 from services.admission.edge import Doors
+from services.domain.custody.fold import RULES
 from services.runtime.broker import credentials
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.service import Service

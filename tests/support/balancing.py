@@ -8,8 +8,8 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import Balance
-from schemas.custody import RULES
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES
 from services.scheduler.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.reasons import Code, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.state import Again, State
 from tests.support.world import batch, cloud

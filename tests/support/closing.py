@@ -7,8 +7,8 @@ from typing import Protocol
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.facts import Fact
+from services.domain.custody.fold import Custody
 
 
 class Journal(Protocol):

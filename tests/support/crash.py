@@ -30,9 +30,9 @@ from phoenix.local.opennebula.states import VmState
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.ids import parse_vm_tag
+from services.domain.exits import Exit
 from services.executor.core import ExecutorCore
 from services.runtime.config.file import Nats, dump_toml
-from services.runtime.exits import Exit
 from services.runtime.service import Service
 from tests.support import forked
 from tests.support.executor_stage import FAST, WHY, Stage, config_adopted, stage

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
-from schemas.capabilities import ALL as ALL_CAPABILITIES
 from schemas.config import Capability, Hosts, Warm
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.facts import Fact
-from schemas.meta import Meta
+from services.domain.capabilities import ALL as ALL_CAPABILITIES
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.executor.calls import (
     Allocate,
     Call,

@@ -15,12 +15,12 @@ from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.server import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server as running_opennebula
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, Capability, CloudConfig, Department, Policy, Warm, WebPolicy
-from schemas.custody import RULES, Custody
-from schemas.custody_check import check
 from schemas.facts import Fact
 from schemas.reasons import Code, because
+from services.domain.capabilities import ALL
+from services.domain.custody.check import check
+from services.domain.custody.fold import RULES, Custody
 from services.executor.core import ExecutorCore
 from services.executor.edge import ExecutorEdge
 from services.executor.opennebula import OpenNebula

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import msgspec
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import Capability, Warm
-from schemas.custody import Custody
 from schemas.facts import Fact
 from schemas.ids import parse_vm_tag
-from schemas.meta import Meta
+from services.domain.capabilities import ALL
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.executor.calls import (
     Allocate,
     Call,

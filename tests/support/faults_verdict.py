@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.ids import is_instance
 from services.admission.core import AdmissionCore
 from services.admission.standing import stored_under
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
 from services.executor.core import ExecutorCore
 from services.monitor.core import MonitorCore
 from services.provisioner.core import ProvisionerCore

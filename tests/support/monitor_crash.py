@@ -30,17 +30,17 @@ import orjson
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES
 from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS, journal
+from services.domain.custody.fold import RULES
+from services.domain.exits import Exit
 from services.monitor.core import MonitorCore
 from services.monitor.explain.record import parts
 from services.monitor.history.made import make_anew
 from services.monitor.history.schema import dump
 from services.runtime.broker.objects import Objects
 from services.runtime.config.file import Config, Data, JournalKept, Metrics, Monitor, dump_toml
-from services.runtime.exits import Exit
 from services.runtime.journal import snapshots
 from services.runtime.journal.archive import Archive
 from services.runtime.journal.trimmed import read_mark

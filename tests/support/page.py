@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry
 
 from schemas.audit import AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
-from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
+from services.domain.custody.fold import RULES
 from services.monitor.serve import page_files
 from services.monitor.serve.access import Access
 from services.monitor.serve.origin import Hosts

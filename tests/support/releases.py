@@ -20,12 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import Unit
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.reasons import Code
 from schemas.releases import Release
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter_answers import KEPT_S

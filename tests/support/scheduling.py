@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import Capability
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code
+from services.domain.capabilities import ALL
 from services.scheduler.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
-from schemas.capabilities import ALL
+from services.domain.capabilities import ALL
 from services.scheduler.batch.core import BatchCore
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud

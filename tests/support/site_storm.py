@@ -15,9 +15,9 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import Unit, vm_key
 from schemas.facts import Fact
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit, vm_key
 from services.executor.calls import Call, Deploy, Outcome, Phase, Result, Sight, VmsSeen
 from services.scheduler.batch.core import BatchCore
 from tests.support.executor_bench import Bench

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 
 from schemas.config import CloudConfig
-from schemas.custody import Custody
 from schemas.facts import Fact, JobCancelled, JobSubmitted, kind_of
-from schemas.meta import Meta
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.runtime import main
 from services.runtime.config.file import Config, Metrics, Nats, Runtime
-from services.runtime.core import NEVER
 from services.runtime.edge import Edge, Refused
 from services.runtime.journal.fold import Fold
 from services.runtime.service import Service

@@ -36,14 +36,14 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES, Custody
-from schemas.custody_check import check
-from schemas.custody_state import Unit, vm_key
 from schemas.envelope import Envelope, UnknownFact, decode, encode
 from schemas.facts import Fact
 from schemas.ids import is_instance, sort_key
-from schemas.meta import Meta
-from services.runtime.core import NEVER, Core
+from services.domain.core import NEVER, Core
+from services.domain.custody.check import check
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit, vm_key
 
 STEPS_MAX: Final = 2000  # of one `settle`: no story of a test is longer
 START: Final = 1_000_000.0

@@ -7,8 +7,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
-from schemas.custody import Custody
-from services.runtime.core import Core
+from services.domain.core import Core
+from services.domain.custody.fold import Custody
 from services.runtime.journal.fold import CoreFactory
 from tests.unit.frame_source import module, sources
 

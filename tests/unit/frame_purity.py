@@ -1,8 +1,9 @@
 """What makes a module impure, found in its syntax tree.
 
 A core must give the same bytes for the same facts on any machine.  So it may not import what knows the time, chance, the
-system or the network, may not call what prints, reads or depends on addresses and hash seeds, and may not iterate over a set,
-whose order of strings differs from process to process.  Sorting a set, asking for its length or for a member is fine.
+system or the network, may not ask for the present or the local time zone, may not call what prints, reads or depends on
+addresses and hash seeds, and may not iterate over a set, whose order of strings differs from process to process.  Sorting a
+set, asking for its length or for a member is fine.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from collections.abc import Iterator
 IMPORTS = frozenset(
     [
         "time",
-        "datetime",
         "random",
         "secrets",
         "uuid",
@@ -71,6 +71,8 @@ CALLS = frozenset(
         "__import__",
     ]
 )
+NAMES = {"signal": ["Signals"]}  # what is only a table of names
+MOMENTS = {"now": 9, "today": 9, "utcnow": 9, "fromtimestamp": 2, "astimezone": 1}  # arguments that make each pure
 SET_CALLS = frozenset(["set", "frozenset"])
 SET_METHODS = frozenset(["union", "intersection", "difference", "symmetric_difference"])
 VIEWS = frozenset(["keys", "items"])
@@ -94,7 +96,7 @@ def _imports(source: ast.Module) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names = [node.module or ""]
+            names = [] if NAMES.get(node.module or "") == [alias.name for alias in node.names] else [node.module or ""]
         yield from ((node.lineno, f"imports {n}") for n in names if n.split(".")[0] in IMPORTS)  # type: ignore[attr-defined]
 
 
@@ -102,6 +104,10 @@ def _calls(source: ast.Module) -> Iterator[tuple[int, str]]:
     for node in ast.walk(source):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in CALLS:
             yield node.lineno, f"calls {node.func.id}()"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            least = MOMENTS.get(node.func.attr, 0)
+            if len(node.args) < least:
+                yield node.lineno, f"asks the clock or the machine's time zone: {node.func.attr}()"
         if isinstance(node, ast.Await | ast.AsyncFunctionDef | ast.AsyncFor | ast.AsyncWith):
             yield node.lineno, "is asynchronous"
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
-from schemas.custody_state import Unit
 from schemas.releases import Release
 from services.admission.boot import COMMAND_SCRIPT, boot_of
+from services.domain.custody.state import Unit
 
 
 def test_an_instance_has_the_policys_grace_since_it_has_drained_before() -> None:

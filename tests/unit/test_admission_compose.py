@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy
-from schemas.meta import Void
 from schemas.requests import HostDrain, HostNamed, JobSubmit, ScaleSet
 from services.admission import compose
 from services.admission.compose import Caller
+from services.domain.capabilities import ALL
+from services.domain.custody.meta import Void
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, BOB, LEO, MIA, ROOT, WAL, WIM, Fold, cloud, fold
 

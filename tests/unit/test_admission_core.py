@@ -7,11 +7,11 @@ import random
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.meta import Meta, Void
 from services.admission import core as core_module
 from services.admission.core import AdmissionCore
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta, Void
 from tests.support.admission import ANN, LEO, WIM, Fold, cloud, fold
 
 

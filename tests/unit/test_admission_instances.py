@@ -9,12 +9,12 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
-from schemas.custody import RULES
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests import InstanceReport
 from services.admission import instances
 from services.admission.compose import Caller
+from services.domain.custody.fold import RULES
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, cloud, fold
 

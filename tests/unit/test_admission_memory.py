@@ -8,16 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from schemas import custody as custody_module
 from schemas import facts as f
-from schemas.bounds import Account
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.custody import Custody
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.admission import core as core_module
 from services.admission.core import AdmissionCore, Answered
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody import fold as custody_module
+from services.domain.custody.fold import Custody
+from services.domain.usage_limits import Account
 from tests.support.admission import LEO, MIA, Fold, cloud, fold
 from tests.support.closing import left_out
 

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import requests as r
 from schemas.facts import Dependency
-from schemas.specs import CONDITIONS
+from services.domain.specs import CONDITIONS
 
 MISFITS = [
     # payload, field, a part of the message

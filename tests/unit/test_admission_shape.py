@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.custody_state import Host
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
-from schemas.specs import DEPENDENCIES_MAX
 from services.admission import shape as shape_module
 from services.admission.shape import (
     Capacity,
@@ -21,6 +19,8 @@ from services.admission.shape import (
     parse_array,
     shape_of,
 )
+from services.domain.custody.state import Host
+from services.domain.specs import DEPENDENCIES_MAX
 from services.runtime.edge import Refused
 
 HOSTS = [

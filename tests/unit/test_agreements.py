@@ -9,9 +9,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Lending, WebPolicy
-from schemas.credit import Credits, Earned
-from schemas.custody import RULES, Custody
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES, Custody
+from services.domain.sharing.credit import Credits, Earned
 from services.provisioner.agreements import Agreements, Notice
 from tests.unit.test_provisioner_core import Bench, cordon, occupy
 

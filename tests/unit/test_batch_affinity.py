@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import Warm
-from schemas.custody import Custody
-from schemas.custody_state import Host, Unit, Vm
 from schemas.reasons import Code, because
+from services.domain.capabilities import ALL
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Unit, Vm
 from services.scheduler.batch.affinity import Unexchanged, settle
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.derived.room import Room

@@ -9,10 +9,10 @@ import pytest
 import services.scheduler.batch.book as book_
 from schemas import facts as f
 from schemas.config import Leases
-from schemas.custody_state import Unit
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.state import Unit
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S
 from services.scheduler.batch.state import WHOLE, Again, Checkpoint, Refused, State

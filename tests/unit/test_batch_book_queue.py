@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import BatchLimits, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.batch.book import Book
 from services.scheduler.derived.budgets import NOBODY, Owner
 from services.scheduler.derived.room import Free, Room

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import Order
-from schemas.constraints import satisfies
 from schemas.reasons import Code
+from services.domain.constraints import satisfies
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.why import why

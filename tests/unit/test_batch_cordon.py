@@ -6,8 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.facts import Disposal
-from schemas.meta import Void
 from schemas.reasons import Code
+from services.domain.custody.meta import Void
 from tests.support.scheduling import able, closed, cluster, core, decide, demand, placed, released, running
 from tests.support.world import World
 

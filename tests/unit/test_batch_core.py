@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.reclaim import FAULTS_MAX
 from services.scheduler.derived.limits import PATIENCE_S, REPORT_S, START_PATIENCE

@@ -10,10 +10,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Balance, CloudConfig, Warm
-from schemas.custody import Custody
-from schemas.custody_state import Host, Unit, Vm, vm_key
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Unit, Vm, vm_key
 from services.scheduler.batch.affinity import Unexchanged, settle
 from services.scheduler.batch.balancing import Balancing, able
 from services.scheduler.batch.book import Book

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig
-from schemas.custody import Custody
-from schemas.custody_state import Broken, Host, Unit, Vm
 from schemas.facts import Disposal
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
+from services.domain.capabilities import ALL
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Broken, Host, Unit, Vm
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.endings import Endings

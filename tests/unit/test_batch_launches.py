@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
-from schemas.sentences import sentence, short
 from services.admission.core import AdmissionCore
+from services.domain.text import sentence, short
 from services.monitor.core import MonitorCore
 from services.scheduler.batch.launches import FAILURES_MAX, PROVEN_MIN, SLOT_WAIT_MAX_S, WAIT_FIRST_S, WAIT_MAX_S
 from services.scheduler.batch.state import Again

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.custody_state import Quota
+from services.domain.custody.state import Quota
 from services.scheduler.batch import notice as notices
 from tests.support.scheduling import closed, cluster, core, demand, placed, released, running
 

@@ -9,11 +9,11 @@ import pytest
 import services.scheduler.batch.guards as guards_
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Policy
-from schemas.custody import Custody
-from schemas.custody_state import Host, Quota, Unit
 from schemas.facts import Dependency
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Quota, Unit
 from services.scheduler.batch import notice
 from services.scheduler.batch.dependencies import verdict
 from services.scheduler.batch.guards import HOUR_S, Guards

@@ -9,9 +9,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import MultiFactor
-from schemas.custody import RULES, Custody
 from schemas.reasons import Code, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES, Custody
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.policies.order import Agenda, Order, Situation
 from tests.support.leases import lease

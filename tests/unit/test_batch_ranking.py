@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from schemas.config import BatchPolicy, CloudConfig, MultiFactor, Quality, User
-from schemas.custody import Custody
-from schemas.custody_state import Host, Unit
 from schemas.ids import job_of
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Unit
 from services.scheduler.batch.ranking import BEHIND, Ranking
 from services.scheduler.batch.state import Job, State
 from services.scheduler.derived.shape import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import CloudConfig, Leases, Policy
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.batch import lease_times
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.state import State

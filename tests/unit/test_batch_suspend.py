@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
-from schemas.sentences import sentence
+from services.domain.capabilities import ALL
+from services.domain.text import sentence
 from services.runtime.config.checks import check_cloud
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.derived.queue import Queue

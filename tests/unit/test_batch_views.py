@@ -10,10 +10,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Balance, Warm
-from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
 from services.scheduler.batch.core import KEPT_S
 from services.scheduler.batch.state import Paused, Refused
 from tests.support.closing import close, left_out

@@ -13,7 +13,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
-from schemas.sentences import remedy, sentence
+from services.domain.text import remedy, sentence
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.demand import hosts_wanted
 from services.scheduler.derived.capacities import Capacities

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.bounds import WHOLE, Account, Bound, Much, any_limit, bounds_on, limits_of
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
+from services.domain.usage_limits import WHOLE, Account, Bound, Much, any_limit, bounds_on, limits_of
 
 TIGHT = Bound(WHOLE, UserLimits(jobs_running_max=3, cores_max=8, hosts_max=2))
 

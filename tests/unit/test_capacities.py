@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from schemas.custody import Custody
-from schemas.custody_state import Broken, Host, Unit
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Broken, Host, Unit
 from services.scheduler.batch.demand import PREFERRED_MAX, hosts_wanted, preferred
 from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.forecast import Ending, Forecast

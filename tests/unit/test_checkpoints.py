@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas import sentences
-from schemas.checkpoints import counts
 from schemas.config import Quality
-from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.admission import compose
+from services.domain import text as sentences
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 from services.scheduler.batch import reclaim
 from services.scheduler.explain import why as batch_why

@@ -13,7 +13,7 @@ import pytest
 from phoenix.cli import ailing
 from phoenix.cli.cloud import Cloud
 from phoenix.local.stack_layout import layout
-from services.runtime.exits import Exit
+from services.domain.exits import Exit
 
 
 def process(name: str, **fields: Any) -> dict[str, Any]:

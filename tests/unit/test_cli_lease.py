@@ -14,7 +14,7 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.completion import candidates
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Response, refusal
-from schemas.sentences import sentence
+from services.domain.text import sentence
 
 NOW = units.seconds("2026-02-03T12:00:00+00:00")
 assert NOW is not None

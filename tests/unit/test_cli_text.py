@@ -13,8 +13,8 @@ import pytest
 from phoenix.cli import completion, events, history, parser, queue, show, story, submit, suggest, tables, waiting, why
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response
-from schemas import sentences
 from schemas.reasons import Code, Reason, because
+from services.domain import text as sentences
 
 
 @pytest.mark.parametrize("code", list(Code))

@@ -13,9 +13,9 @@ from phoenix.local.stack_layout import layout
 from phoenix.local.stack_ports import Ports
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor import Supervisor
-from schemas.capabilities import ALL, CAPABILITIES, Hypervisor, can
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim
-from schemas.saving import save_s
+from services.domain.capabilities import ALL, CAPABILITIES, Hypervisor, can
+from services.domain.saving import save_s
 from services.runtime.config.file import ConfigError, check_cloud, diff, dump_toml, load, loads
 from services.runtime.config.machines import EMBEDDED_HAS, SAVE_S, WISHES, lacks
 from tests.support.world import batch, cloud

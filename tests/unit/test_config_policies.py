@@ -14,9 +14,9 @@ from phoenix.simulate.workload import Scenario, Work
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import ConfigAdopted
+from services.domain.exits import Exit, Stop
 from services.runtime import plugins
 from services.runtime.config.file import ConfigError, check_cloud, dump_toml, loads
-from services.runtime.exits import Exit, Stop
 from services.runtime.log import get_log
 from services.scheduler import plugins as scheduler
 from services.scheduler.policies import known

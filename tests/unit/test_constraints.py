@@ -1,10 +1,10 @@
-"""Constraints as texts: what one is, and what is said of one that is none (`schemas.constraints`)."""
+"""Constraints as texts: what one is, and what is said of one that is none (`domain.constraints`)."""
 
 from __future__ import annotations
 
 import pytest
 
-from schemas.constraints import CHARS_MAX, TERMS_MAX, Term, parse, problem, satisfies
+from services.domain.constraints import CHARS_MAX, TERMS_MAX, Term, parse, problem, satisfies
 
 
 def test_alternatives_of_terms_that_hold_together() -> None:

@@ -9,11 +9,11 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Lending
-from schemas.lending import owned
-from schemas.loans import Loan, loans
 from schemas.reasons import Code, Reason
-from schemas.sentences import remedy, sentence, told_shares
-from schemas.withheld import withheld
+from services.domain.sharing.lending import owned
+from services.domain.sharing.loans import Loan, loans
+from services.domain.sharing.withheld import withheld
+from services.domain.text import remedy, sentence, told_shares
 from services.monitor.core import MonitorCore
 from services.monitor.explain import why_department
 from services.monitor.pictures.views import Views

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.lending import UNLIMITED
+from services.domain.sharing.lending import UNLIMITED
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets
 

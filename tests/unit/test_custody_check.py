@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_check import check
-from schemas.custody_state import Broken
 from schemas.facts import VmAllocated
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Broken
 from tests.unit.test_custody_rules import (
     COMPLETED,
     CORDONED,

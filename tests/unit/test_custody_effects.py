@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from schemas import custody as custody_module
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.custody import RULES, Custody, Incompatible
-from schemas.custody_state import RELEASES_KEPT, Broken, Host, Quota
 from schemas.envelope import UnknownFact
-from schemas.meta import Void
+from services.domain.custody import fold as custody_module
+from services.domain.custody.fold import RULES, Custody, Incompatible
+from services.domain.custody.meta import Void
+from services.domain.custody.state import RELEASES_KEPT, Broken, Host, Quota
 from tests.unit.test_custody_rules import (
     CANCEL,
     CLEAR,

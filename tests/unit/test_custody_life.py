@@ -1,6 +1,6 @@
 """The life of a unit across attempts: what is saved, moves or is lost, and the VMs that one attempt takes over from another.
 
-Rules that are tested here (`schemas.custody`)
+Rules that are tested here (`custody.fold`)
   1. A unit goes on only if nothing of its present life is lost: each rank that had a VM in it has one that is open or saved.
   2. What is lost while it waits makes it begin anew; what is lost while it runs breaks it.
   3. VMs of an earlier life, and of a unit that is over, are worth nothing.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from tests.unit.test_custody_rules import (
     COMPLETED,
     MOVES,

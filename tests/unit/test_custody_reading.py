@@ -6,8 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from schemas.custody import Custody
-from schemas.custody_state import Host, Quota
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Quota
 from tests.unit.test_custody_rules import (
     MOVES,
     NEXT,

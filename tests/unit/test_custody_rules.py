@@ -12,13 +12,13 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, OnTerm
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.facts import Fact
-from schemas.meta import Void
 from schemas.reasons import Code, because
 from schemas.releases import Release
-from schemas.specs import TooMany
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Void
+from services.domain.specs import TooMany
 
 WHY = because(Code.RECLAIMED)
 E, P, A, HPC, WEB = "executor", "provisioner", "admission", "scheduler.hpc", "scheduler.web"

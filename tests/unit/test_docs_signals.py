@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from schemas import signals
-from schemas.signal_drops import Drop
+from services.domain.signal_drops import Drop
 from services.monitor.pictures import levels
 from services.runtime.broker import signal_line
 from services.scheduler import edge_web

@@ -15,8 +15,8 @@ from phoenix.cli import usage as cli_usage
 from phoenix.cli import waiting
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department
-from schemas.sentences import sentence
-from schemas.sentences.facts import told
+from services.domain.text import sentence
+from services.domain.text.facts import told
 from services.monitor.history import reads
 from services.monitor.history.reads import Filter
 from services.monitor.pictures.usage import EVER, usage

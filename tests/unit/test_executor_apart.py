@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.constraints import satisfies
+from services.domain.constraints import satisfies
 from services.executor.appraisal import DISABLED, EXCLUDED, FULL, LATE
 from services.executor.calls import Deploy, Phase, Sample
 from tests.support.executor_bench import Bench, held, kinds

@@ -10,9 +10,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Balance, BatchPolicy, CloudConfig, Department
-from schemas.custody import Custody
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.executor.bands import DEFAULTS, HOLD_S, Bands, edges
 from services.executor.calls import Sample
 from services.executor.ledger import Ledger

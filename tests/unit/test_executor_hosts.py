@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
-from schemas.custody_state import Leader
+from services.domain.custody.state import Leader
 from services.executor.calls import HostSight, HostTold, Look, Outcome, Phase, Terminate
 from services.executor.edge import wait_out_s
 from services.executor.hosts import LOOKS_MAX

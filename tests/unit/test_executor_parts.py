@@ -7,8 +7,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
-from schemas.custody import Custody
-from schemas.custody_state import Host
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.executor.appraisal import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal
 from services.executor.calls import HostSight, Phase, Sample
 from services.executor.ledger import Room

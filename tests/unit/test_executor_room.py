@@ -9,8 +9,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
-from schemas.custody import Custody
 from schemas.facts import Fact
+from services.domain.custody.fold import Custody
 from services.executor.aims import Kept, Leaving, Room
 from services.executor.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
 from services.executor.ledger import Ledger

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
 from schemas.ids import parse_vm_tag
+from services.domain.custody.fold import Custody
 from services.executor import launches
 from services.executor.calls import Call, Deploy, Phase, Terminate
 from services.executor.fleet import Fleet

@@ -9,10 +9,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
-from schemas.custody import Custody
 from schemas.facts import Fact
 from schemas.ids import instance_id
-from schemas.meta import Meta
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.executor.aims import PAUSED
 from services.executor.ledger import Ledger
 from services.executor.probation import NO_ROOM

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from phoenix.local.opennebula.templates import parse
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.custody import RULES
 from schemas.releases import Release
+from services.domain.custody.fold import RULES
 from services.executor.calls import Allocate
 from services.executor.template import TemplateError, Templates, attribute, quoted
 from tests.support.executor_bench import Bench

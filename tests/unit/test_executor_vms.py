@@ -6,7 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.custody import RULES, Custody
+from services.domain.custody.fold import RULES, Custody
 from services.executor.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
 from services.executor.core import ExecutorCore
 from tests.support.closing import left_out

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.executor.aims import LINGER_S
 from services.executor.calls import Allocate, Deploy, Outcome, Phase, Terminate
 from services.executor.core import ExecutorCore

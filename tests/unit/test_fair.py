@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.fair import Part, fill
+from services.domain.sharing.max_min import Part, fill
 
 
 def test_at_the_same_level_it_goes_to_who_had_so_many_before_and_then_by_name() -> None:

@@ -10,8 +10,8 @@ from msgspec import to_builtins
 from schemas.facts import Dependency, Lease
 from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, because
-from schemas.sentences import sentence
-from schemas.sentences.told_foreseen import starts
+from services.domain.text import sentence
+from services.domain.text.told_foreseen import starts
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain import foresee as foreseeing
 from services.scheduler.explain.foresee import FIRST, foresee

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from schemas import facts, subjects
-from schemas.custody import Custody
-from schemas.custody_check import check
 from schemas.envelope import Garbage, UnknownFact, decode
+from services.domain.custody.check import check
+from services.domain.custody.fold import Custody
 from services.runtime.journal.fold import Fold, Stored
 from tests.fixtures import make_journal
 from tests.support.memory import BESIDE, differences

@@ -14,10 +14,7 @@ from tests.unit.frame_purity import impurities
 from tests.unit.frame_source import ROOT, imports, module, path_of, tree
 
 BESIDE_THE_CORES = (  # pure as well: what every fold shares, what a configuration may name, the agent's decisions
-    "schemas/custody*.py",
-    "schemas/meta.py",
-    "schemas/timetable.py",
-    "schemas/withheld.py",
+    "services/domain/**/*.py",
     "services/*/policies/*.py",
     "phoenix/haproxy/reconciler.py",
     "phoenix/haproxy/watch.py",
@@ -63,7 +60,12 @@ def test_what_a_core_stands_on_is_found() -> None:
     """Some of what lies deepest: a package inside a service, the vocabulary, the contract of the runtime."""
     names = {module(path) for path in pure()}
     assert {"services.scheduler.batch.book", "services.scheduler.derived.room", "services.monitor.model.job"} <= names
-    assert {"schemas.custody", "schemas.custody_state", "schemas.facts", "services.runtime.core"} <= names
+    assert {
+        "services.domain.custody.fold",
+        "services.domain.custody.state",
+        "schemas.facts",
+        "services.domain.core",
+    } <= names
 
 
 def test_a_core_and_what_it_stands_on_is_pure() -> None:
@@ -74,7 +76,9 @@ def test_a_core_and_what_it_stands_on_is_pure() -> None:
     "code",
     [
         "import time",
-        "from datetime import datetime",
+        "datetime.now(UTC)",
+        "datetime.fromtimestamp(at)",
+        "at.astimezone()",
         "import random, json",
         "import os.path",
         "from asyncio import sleep",

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from schemas import examples, facts, subjects
-from schemas.custody import Custody
 from schemas.envelope import Envelope, Garbage, decode, encode
 from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_write
+from services.domain.custody.fold import Custody
 from tests.unit.frame_source import path_of, sources, tree
 
 SERVICES = ("admission", "provisioner", "executor", "scheduler")

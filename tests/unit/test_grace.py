@@ -8,17 +8,17 @@ import pytest
 from phoenix.simulate.cluster import Cluster
 from phoenix.simulate.workload import Latencies
 from schemas import facts as f
-from schemas import grace
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, Lending, Policy
 from schemas.facts import Disposal
-from schemas.meta import Meta
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from schemas.sentences import sentence
 from services.admission import compose
 from services.admission.boot import boot_of
 from services.admission.core import Job
 from services.admission.payloads import Payload
+from services.domain import grace
+from services.domain.custody.meta import Meta
+from services.domain.text import sentence
 from services.provisioner.core import ProvisionerCore
 from services.runtime.config.file import check_cloud
 from services.runtime.edge import Refused

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas import grace
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Policy
-from schemas.custody import Custody
-from schemas.grace import HEARD_S, Leaver
 from schemas.reasons import Code, because
+from services.domain import grace
+from services.domain.custody.fold import Custody
+from services.domain.grace import HEARD_S, Leaver
 from tests.unit.test_custody_rules import Step, bound, closed, granted, job, placed
 
 USUAL_S, BORROWS_S = 2.0, 5.0

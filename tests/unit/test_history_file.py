@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from phoenix.local.stack_layout import CONTENT
+from services.domain.exits import Stop
 from services.monitor.history import backlog, file
 from services.monitor.history import made as made_anew
 from services.monitor.history.file import UNKNOWN, History, StandsStill
-from services.runtime.exits import Stop
 from tests.support.full_disk import full
 
 SUBMIT = "INSERT INTO leases VALUES ('1', 'hpc', 'ann', 'advance', 0, 0, 0, 0)"

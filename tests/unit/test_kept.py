@@ -10,11 +10,11 @@ import pytest
 from phoenix.cli import departments, parser, why
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from schemas.custody import RULES, Custody
-from schemas.kept import Kept, Share, kept_from, shares_of_others
-from schemas.meta import Meta
 from schemas.reasons import Code, because
-from schemas.sentences import remedy, sentence
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
+from services.domain.sharing.shortage import Kept, Share, kept_from, shares_of_others
+from services.domain.text import remedy, sentence
 from services.provisioner.core import ProvisionerCore
 
 PHYS = Department(name="phys", kind="batch", guarantee=2)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import lending, windows
 from schemas.config import CloudConfig, Department, Lending, Policy
-from schemas.loans import kept_from_web
+from services.domain import windows
+from services.domain.sharing import lending
+from services.domain.sharing.loans import kept_from_web
 from services.runtime.config.file import ConfigError, diff, dump_toml, loads
 from services.runtime.config.lending import beyond
 

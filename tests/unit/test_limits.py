@@ -8,13 +8,13 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.bounds import limits_of
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, MultiFactor, Quality, UserLimits
-from schemas.custody import RULES
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
-from schemas.sentences import sentence
 from services.admission import compose
+from services.domain.custody.fold import RULES
+from services.domain.text import sentence
+from services.domain.usage_limits import limits_of
 from services.runtime.config.file import ConfigError, diff, dump_toml, loads
 from services.runtime.edge import Refused
 from services.scheduler.explain.why import queue_view, why

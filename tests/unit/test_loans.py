@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas.config import CloudConfig, Department, Lending
-from schemas.lending import UNLIMITED
-from schemas.loans import Loan, fit, loans
+from services.domain.sharing.lending import UNLIMITED
+from services.domain.sharing.loans import Loan, fit, loans
 
 A, B, C, D = (Department(name=name, kind="batch") for name in "abcd")
 

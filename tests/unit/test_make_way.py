@@ -9,11 +9,11 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, MultiFactor, Quality
-from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from schemas.sentences import sentence
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
+from services.domain.text import sentence
 from services.scheduler.explain.why import why
 from services.scheduler.policies.known import ORDERS
 from tests.support.scheduling import closed, cluster, core, decide, placed, running

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from schemas.config import BatchLimits, BatchPolicy, Department
-from schemas.custody import Custody
-from schemas.custody_state import Host, Unit
 from schemas.reasons import Code, Reason, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Unit
 from services.scheduler.batch.make_way import BestEffort, plan, seen, why
 from services.scheduler.derived.budgets import NOBODY, Budgets, Owner
 from services.scheduler.derived.forecast import Forecast

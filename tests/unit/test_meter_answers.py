@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from schemas import sentences
 from schemas.facts import Answers
 from schemas.reasons import Code, because
 from schemas.signals import AnswersSignal
+from services.domain import text as sentences
 from services.scheduler.web.answers import Sum
 from services.scheduler.web.meter import Meter
 from services.scheduler.web.meter_answers import KEPT_S, RECENT_S, Answered, Failing

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from phoenix.cli.__main__ import main
 from schemas.config import BatchPolicy, Department, WebPolicy
-from schemas.custody import RULES
 from schemas.facts import ConfigAdopted
+from services.domain.custody.fold import RULES
 from services.monitor.history.kept import Kept, trim
 from services.monitor.serve.access import Access, faults
 from services.monitor.serve.billable import SETTLED_MS, Billable, together

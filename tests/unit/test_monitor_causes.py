@@ -7,11 +7,11 @@ from typing import Any
 import orjson
 
 from schemas import facts as f
-from schemas import sentences
 from schemas.config import BatchLimits, Quality, UserLimits
-from schemas.custody import RULES
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
+from services.domain import text as sentences
+from services.domain.custody.fold import RULES
 from services.monitor.core import MonitorCore
 from services.monitor.parts import at_once
 from services.monitor.pictures.views import Views

@@ -13,10 +13,10 @@ import pytest
 from phoenix.cli import show
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES, Custody
-from schemas.meta import Meta
 from schemas.reasons import Code, because
-from schemas.sentences import sentence, short
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
+from services.domain.text import sentence, short
 from services.monitor.core import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import reads as history_reads

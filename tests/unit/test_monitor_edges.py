@@ -6,7 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES
+from services.domain.custody.fold import RULES
 from services.monitor.model.accounting import SILENCE_MAX_MS, Accounting
 from services.monitor.model.buckets import DAY_MS, HOUR_MS
 from tests.support.world import batch, web

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schemas import custody as custody_module
 from schemas import facts as f
 from schemas.reasons import Code, because
+from services.domain.custody import fold as custody_module
 from services.monitor import core as module
 from services.monitor.core import Claim
 from tests.support.closing import closing, left_out

@@ -8,10 +8,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES
-from schemas.custody_state import RELEASES_KEPT
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
+from services.domain.custody.fold import RULES
+from services.domain.custody.state import RELEASES_KEPT
 from services.monitor import core as module
 from services.monitor.model.series import Gauge
 from tests.support.closing import close, closing
@@ -212,7 +212,7 @@ def test_what_is_given_up_later_than_another_was_wanted_changes_nothing_of_that(
 
 
 def test_a_job_that_is_forgotten_leaves_nothing_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("schemas.custody.FINALS_MAX", 1)
+    monkeypatch.setattr("services.domain.custody.fold.FINALS_MAX", 1)
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1,), throttle=1), job("2"))
     desk.play(placed("1_1"), allocated(unit="1_1"), began(unit="1_1"), reported(unit="1_1"))
     desk.play(("executor", f.VmEnded(unit="1_1", attempt=1, rank=0, why="done")))

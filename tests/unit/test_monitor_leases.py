@@ -11,7 +11,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from schemas.sentences import sentence
+from services.domain.text import sentence
 from services.monitor.history import reads as history_reads
 from services.monitor.parts import at_once
 from tests.unit.test_custody_rules import Step, closed, granted, job, placed

@@ -8,9 +8,9 @@ from phoenix.cli import lending as command
 from phoenix.cli.hosts import render as hosts_table
 from schemas import facts as f
 from schemas.config import Lending
-from schemas.credit import Credits
 from schemas.reasons import Code, because
-from schemas.sentences import sentence
+from services.domain.sharing.credit import Credits
+from services.domain.text import sentence
 from services.monitor.pictures import lending
 from services.monitor.pictures.views import host_view
 from tests.unit.test_provisioner_core import HPC, Bench

@@ -9,11 +9,11 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES
 from schemas.facts import Dependency, Disposal
 from schemas.facts_instances import Answers
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.custody.fold import RULES
+from services.domain.custody.meta import Meta
 from services.monitor.model import loads
 from services.monitor.model.attempt import Attempt, cpu_s, note, own_cpu_s
 from services.monitor.model.releases import current

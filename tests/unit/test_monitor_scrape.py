@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from phoenix.local import stack, stack_ports
 from phoenix.local.stack_settings import Settings
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES, Custody
 from schemas.facts import ConfigAdopted
+from services.domain.custody.fold import RULES, Custody
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.serve.access import faults
 from services.runtime.config.file import Config, ConfigError, Metrics, dump_toml, load, loads

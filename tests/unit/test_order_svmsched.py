@@ -8,7 +8,7 @@ from schemas import facts as f
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
-from schemas.shares import Shares, percent
+from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.derived.room import Free
 from services.scheduler.derived.shape import Shape
 from services.scheduler.explain.why import why

@@ -10,8 +10,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.custody import RULES, Custody
-from schemas.meta import Meta
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.model import series
 from services.monitor.model.series import STEPS

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import ClientPayloadError, ClientResponse
 
 from schemas import facts as f
-from schemas import sentences
 from schemas.reasons import Code, because
+from services.domain import text as sentences
 from services.monitor.serve import decisions, stream
 from services.monitor.serve.decisions import Decisions
 from services.monitor.serve.picture import ROWS, Picture

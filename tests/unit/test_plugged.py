@@ -12,7 +12,7 @@ from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import Scenario, WebInput
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
-from services.runtime.exits import Exit, Stop
+from services.domain.exits import Exit, Stop
 from services.scheduler.batch import make_way
 from services.scheduler.derived.load import Sample
 from services.scheduler.derived.shape import Shape

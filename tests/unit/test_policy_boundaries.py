@@ -9,9 +9,9 @@ import pytest
 
 from schemas.config import CloudConfig, Department, Leases, MultiFactor, WebPolicy
 from schemas.reasons import Code, because
-from schemas.scaling import limit
-from services.runtime.core import NEVER
-from services.runtime.exits import Stop
+from services.domain.core import NEVER
+from services.domain.exits import Stop
+from services.domain.scaling import limit
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies import known, leases_elsewhere, order_multi_factor, preemption
 from services.scheduler.policies import scale_flaps as flaps

@@ -9,14 +9,14 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
-from schemas.custody import RULES, Custody
-from schemas.custody_check import check
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.core import NEVER
+from services.domain.custody.check import check
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.provisioner.core import TURN_S, ProvisionerCore, _turn
 from services.provisioner.grants import grants
-from services.runtime.core import NEVER
 
 CANCELLED = f.Disposal.CANCELLED
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())

@@ -9,10 +9,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
-from schemas.custody import RULES
 from schemas.reasons import Code, because
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
 from services.provisioner.grants import grants
-from services.runtime.core import NEVER
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, kinds, occupy, seized, why
 
 BIO = Department(name="bio", kind="batch")

@@ -11,10 +11,10 @@ import pytest
 from schemas import facts as f
 from schemas import requests as r
 from schemas.config import BatchPolicy, CloudConfig, Department
-from schemas.custody import RULES, Custody
 from schemas.facts import Fact
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.meta import Meta
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.edge import told
 from tests.support.closing import closing

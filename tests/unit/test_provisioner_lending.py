@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas import lending
 from schemas.config import CloudConfig, Department, Lending
-from schemas.credit import BONUS_MAX, HALF_LIFE_S, Credits, Earned
-from schemas.custody import RULES
-from schemas.loans import NOBODY, Loan, fit
 from schemas.reasons import Code
-from schemas.whereabouts import whereabouts
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
+from services.domain.sharing import lending
+from services.domain.sharing.credit import BONUS_MAX, HALF_LIFE_S, Credits, Earned
+from services.domain.sharing.host_ownership import whereabouts
+from services.domain.sharing.loans import NOBODY, Loan, fit
 from services.provisioner.core import ProvisionerCore
 from services.provisioner.policies.contracts import targets_within
 from services.provisioner.policies.phoenix import Claim, targets
-from services.runtime.core import NEVER
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 from tests.unit.test_provisioner_targets import CLAIMS
 
@@ -484,7 +484,7 @@ def test_each_host_says_whose_it_is_and_when_it_is_due() -> None:
 
 
 def test_what_is_lent_beyond_the_hours_is_marked() -> None:
-    from schemas.loans import loans
+    from services.domain.sharing.loans import loans
 
     config = CloudConfig(
         name="c",

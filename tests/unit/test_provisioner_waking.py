@@ -9,12 +9,12 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Department, Lending, WebPolicy
-from schemas.custody import RULES
-from schemas.custody_state import Quota
-from schemas.custody_verdicts import CORDONS_HOLD
 from schemas.reasons import Code, because
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
+from services.domain.custody.state import Quota
+from services.domain.custody.verdicts import CORDONS_HOLD
 from services.provisioner.core import STUCK_S, TURN_S, _quota_facts
-from services.runtime.core import NEVER
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, occupy, seized, why
 from tests.unit.test_provisioner_hosts import BIO, adopt, due, quotas, wish
 

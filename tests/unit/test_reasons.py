@@ -13,10 +13,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, Leases, UserLimits
-from schemas.custody import RULES
 from schemas.reasons import Code
-from schemas.sentences import remedy, sentence
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import RULES
+from services.domain.text import remedy, sentence
 from services.scheduler import edge_batch
 from services.scheduler.edge_batch import BatchEdge
 from services.scheduler.explain import reasons, turns

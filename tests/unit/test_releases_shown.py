@@ -13,10 +13,10 @@ from phoenix.cli.http import Client, Response
 from phoenix.cli.last_words import LINES_MAX, last_words
 from phoenix.cli.parser import make
 from schemas import facts as f
-from schemas import sentences
-from schemas.custody_state import RELEASES_KEPT
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
+from services.domain import text as sentences
+from services.domain.custody.state import RELEASES_KEPT
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.pictures.views import Views
 from tests.support.closing import closing

@@ -9,16 +9,16 @@ from collections import deque
 import msgspec
 import pytest
 
-from schemas.custody import Incompatible
 from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, decode, encode, fact_size
 from schemas.facts import AttemptClosed, Disposal, Fact, HostGranted, HostReleased, LoadObserved, QuotaChanged
-from schemas.meta import Meta, Void
 from schemas.reasons import Code, because
+from services.domain.custody.fold import Incompatible
+from services.domain.custody.meta import Meta, Void
+from services.domain.exits import Exit, Stop
 from services.runtime import log, main
 from services.runtime.clock import decision_time, skew_s
 from services.runtime.drafts import CAUSE_MAX, MEMORY, VOIDS_MAX, Draft, VoidStreaks, identity
 from services.runtime.edge import Outcome, Proposal, Refused
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.reader import numbers
 from services.runtime.journal.snapshots import pack, restore, take, unpack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.scaling import DAY_MIN, ZONE_ANY_H, Limit, Span, Unreadable, hours, limit, offset_s, spans
+from services.domain.scaling import DAY_MIN, ZONE_ANY_H, Limit, Span, Unreadable, hours, limit, offset_s, spans
 
 
 def days(*numbers: int, begin: int = 480, end: int = 1080) -> list[tuple[int, int]]:

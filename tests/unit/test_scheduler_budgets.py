@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from schemas.bounds import WHOLE, Account, Much
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
 from schemas.reasons import Code, Reason, because
+from services.domain.usage_limits import WHOLE, Account, Much
 from services.scheduler.derived.budgets import NOBODY, Budgets, Owner, needs
 from services.scheduler.derived.queue import LaneKey, Queue
 from services.scheduler.derived.shape import PLAIN, Booking, Kind, Place, Shape, Start

@@ -8,10 +8,10 @@ from copy import deepcopy
 
 import pytest
 
-from schemas.constraints import satisfies
-from schemas.custody import Custody
-from schemas.custody_state import Host
-from services.runtime.core import NEVER
+from services.domain.constraints import satisfies
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.scheduler.derived.room import Free, Room
 from services.scheduler.derived.shape import Shape
 

@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from schemas import capabilities, facts, leases, observed, readiness, releases, saving, signals
+from schemas import facts, releases, signals
 from schemas import facts as f
-from schemas.broken import why_broken
-from schemas.capabilities import ALL
-from schemas.checkpoints import counts
 from schemas.config import BatchPolicy, CloudConfig, Department, Policy, User, WebPolicy
-from schemas.custody_state import Broken, Unit
 from schemas.facts_instances import InstanceReported
-from schemas.readiness import GUEST, Unready
 from schemas.reasons import Code, because
 from schemas.requests import Malformed
 from services.admission.wanted import COMPLETE_MAX, Wanted, configured, follow, lasting
+from services.domain import capabilities, leases, observed, readiness, saving
+from services.domain.capabilities import ALL
+from services.domain.custody.broken import why_broken
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.state import Broken, Unit
+from services.domain.readiness import GUEST, Unready
 
 # --------------------------------------------------------------------------------------------------------------- readiness
 

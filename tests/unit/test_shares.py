@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from schemas.config import BatchPolicy
-from schemas.shares import Shares, must_comply, percent
+from services.domain.sharing.service_share import Shares, must_comply, percent
 
 
 def shares(cores: int = 48, memory_mb: int = 1000, w_cpu: float = 0.5, w_mem: float = 0.5, **services: float) -> Shares:

@@ -20,10 +20,10 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, WebInput, Work
-from schemas.capabilities import ALL
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, OnReclaim, Order, Quality, WebPolicy
 from schemas.facts import Fact, kind_of
-from schemas.meta import Meta
+from services.domain.capabilities import ALL
+from services.domain.custody.meta import Meta
 
 SLOW = Latencies(boot_s=5.0, end_s=1.0, suspend_s=2.0, resume_s=3.0)
 

@@ -20,9 +20,9 @@ from phoenix.simulate.text_input import InputError
 from phoenix.simulate.week import from_monday
 from phoenix.simulate.workload import Latencies, Scenario, Work
 from schemas.facts import ConfigAdopted, Fact
-from schemas.meta import Meta
-from schemas.scaling import offset_s
-from schemas.windows import calendar
+from services.domain.custody.meta import Meta
+from services.domain.scaling import offset_s
+from services.domain.windows import calendar
 from services.runtime.config.file import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]

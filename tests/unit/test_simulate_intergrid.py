@@ -20,7 +20,7 @@ from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import LogJob
 from schemas import facts as f
 from schemas.facts import Disposal
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
 
 
 @cache

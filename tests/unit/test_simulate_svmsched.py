@@ -16,8 +16,8 @@ from phoenix.simulate.experiments import svmsched_rules as rules
 from phoenix.simulate.experiments.svmsched_rules import SETTINGS, Setting
 from phoenix.simulate.workload import JobRecord
 from schemas import facts as f
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.meta import Meta
 
 THIRDS, SIZED, LARGE = SETTINGS
 

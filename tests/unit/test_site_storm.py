@@ -13,7 +13,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from schemas.sentences import sentence
+from services.domain.text import sentence
 from services.executor.calls import Deploy
 from services.executor.site_fault import FADES_S, TRY_MAX_S, TRY_S, UNWANTED
 from services.scheduler.explain.why import why

@@ -15,11 +15,11 @@ from aiohttp.test_utils import TestClient, TestServer
 from phoenix.cli import story as cli
 from schemas import facts as f
 from schemas.config import CloudConfig, User
-from schemas.custody import Custody
 from schemas.envelope import Received, decode
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.explain import story_causes
 from services.monitor.explain.story import Node, Story

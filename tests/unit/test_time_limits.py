@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from schemas.custody import Custody
-from schemas.custody_state import Broken, Unit, Vm, vm_key
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Broken, Unit, Vm, vm_key
 from services.scheduler.derived.limits import PATIENCE_S, REPORT_S, START_PATIENCE, Limit, Limits
 
 WALLTIME_S, BOOT_S, SAVE_S, GRACE_S = 1000.0, 60.0, 20.0, 7.0

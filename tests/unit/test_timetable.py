@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.timetable import Collision, Ground, Most, Part, Slot, Timetable
+from services.domain.timetable import Collision, Ground, Most, Part, Slot, Timetable
 
 HOSTS = [(4, 4096)] * 4
 

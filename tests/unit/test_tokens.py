@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from phoenix.cli.__main__ import main
+from services.domain.exits import Stop
 from services.monitor.metrics.token_ends import LASTING_S, TokenEnds
 from services.runtime import tokens
 from services.runtime.broker import credentials
@@ -19,7 +20,6 @@ from services.runtime.broker.credentials import CredentialsError
 from services.runtime.callers.identity import Identities, Identity
 from services.runtime.config.file import Config, dump_toml, loads
 from services.runtime.edge import Refused
-from services.runtime.exits import Stop
 from services.runtime.tokens import ISSUED_MAX, KEPT_S, TokenError
 from tests.integration.nats_process import CLOUD
 

@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.envelope import UnknownFact
 from schemas.examples import AT, FACTS, event
 from schemas.reasons import Code, because
-from schemas.sentences.facts import told
+from services.domain.text.facts import told
 
 
 def _told(fact: f.Fact, department: str = "") -> str:

@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_state import Unit
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.reads import Filter

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas import sentences
 from schemas.facts import Answers
 from schemas.reasons import Code
+from services.domain import text as sentences
 from services.scheduler.web import answers as wa
 from services.scheduler.web.answers import SECONDS_MIN, Bucket, Sum
 from services.scheduler.web.meter_answers import Failing

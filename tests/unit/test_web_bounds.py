@@ -9,9 +9,9 @@ import pytest
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.reasons import Code
-from schemas.scaling import Limit, Span, Unreadable, limit, offset_s, spans
-from schemas.sentences import sentence
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.scaling import Limit, Span, Unreadable, limit, offset_s, spans
+from services.domain.text import sentence
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps
 from services.scheduler.policies.scale import Heard

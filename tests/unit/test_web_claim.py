@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.custody_state import Quota
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from schemas.releases import Release
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.state import Quota
 from services.scheduler.policies.scale_steps import Change
 from services.scheduler.web import beside as web_beside
 from services.scheduler.web import ends as web_ends

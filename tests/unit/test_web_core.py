@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES
 from services.scheduler.derived.load import Sample, follow, mean
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.state import BACKOFF_MAX_S, backoff_s

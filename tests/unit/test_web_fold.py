@@ -9,11 +9,11 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.custody import RULES
 from schemas.facts import Disposal
-from schemas.meta import Meta
 from schemas.reasons import Code, because
 from schemas.releases import Release
+from services.domain.custody.fold import RULES
+from services.domain.custody.meta import Meta
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies.scale import Track
 from services.scheduler.web.core import WebCore

@@ -8,8 +8,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.facts import Answers, Disposal
-from schemas.meta import Meta
 from schemas.reasons import Code, because
+from services.domain.custody.meta import Meta
 from services.scheduler.derived.load import Sample
 from services.scheduler.web.release import Roll
 from tests.support.world import World, web

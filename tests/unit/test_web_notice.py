@@ -9,9 +9,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Policy
-from schemas.custody import RULES
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from services.domain.custody.fold import RULES
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, sessions, site

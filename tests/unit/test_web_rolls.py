@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas import sentences
-from schemas.custody import RULES
 from schemas.reasons import Code
+from services.domain import text as sentences
+from services.domain.custody.fold import RULES
 from services.scheduler.web import beside
 from services.scheduler.web.hosts import Picture
 from services.scheduler.web.release import STABLE_S

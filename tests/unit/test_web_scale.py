@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import WebPolicy
-from schemas.custody import RULES
 from schemas.reasons import Code
-from schemas.sentences import sentence
+from services.domain.custody.fold import RULES
+from services.domain.text import sentence
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies import scale_threshold
 from services.scheduler.policies.scale import Heard, Level, Memory, Track

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas import readiness
 from schemas.config import WebPolicy
-from schemas.custody_state import Quota
 from schemas.facts import Disposal
-from schemas.readiness import Unready
 from schemas.reasons import Code, because
-from services.runtime.core import NEVER
+from services.domain import readiness
+from services.domain.core import NEVER
+from services.domain.custody.state import Quota
+from services.domain.readiness import Unready
 from services.scheduler.derived.limits import Limits
 from services.scheduler.web import ends as web_ends
 from services.scheduler.web.ends import DOUBLINGS_MAX, ROOM_MAX_S, WORDS_S, Scene

@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.config import Role, User, WebPolicy
 from schemas.facts import AUTHORS_MAX
 from schemas.reasons import Code, because
-from schemas.sentences import sentence
+from services.domain.text import sentence
 from services.provisioner.core import ProvisionerCore
 from services.scheduler.web.core import WebCore
 from services.scheduler.web.meter import Last

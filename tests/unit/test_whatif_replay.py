@@ -21,9 +21,9 @@ from phoenix.whatif.lives import Serving
 from phoenix.whatif.past import Past
 from phoenix.whatif.record import CutShort, Record
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
 from schemas.facts import Fact
+from services.domain.capabilities import ALL
 from services.monitor.explain.record import line
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored

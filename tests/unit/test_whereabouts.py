@@ -6,9 +6,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from schemas.custody import Custody
-from schemas.custody_state import Host
-from schemas.whereabouts import Whereabouts, counts, held_now, usable, whereabouts
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
+from services.domain.sharing.host_ownership import Whereabouts, counts, held_now, usable, whereabouts
 
 AT = 1000.0
 # Of six hosts three are a's, two b's, and one w's.

@@ -9,7 +9,7 @@ import pytest
 from phoenix.cli import why
 from schemas import facts as f
 from schemas.reasons import Code, because
-from schemas.sentences.units import iso
+from services.domain.text.units import iso
 from services.monitor.core import MonitorCore
 from services.monitor.explain import why_department, why_host
 from services.provisioner.core import ProvisionerCore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from schemas.scaling import Unreadable
-from schemas.windows import NEVER, WEEK_S, Calendar, calendar, read
+from services.domain.scaling import Unreadable
+from services.domain.windows import NEVER, WEEK_S, Calendar, calendar, read
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MONDAY_S = 4 * DAY_S  # 5 January 1970, 00:00 UTC

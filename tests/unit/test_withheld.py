@@ -6,8 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from schemas.custody import Custody
-from schemas.withheld import Withheld, withheld
+from services.domain.custody.fold import Custody
+from services.domain.sharing.withheld import Withheld, withheld
 from tests.unit.test_whereabouts import A_B_W, AT, Site
 
 Levels = dict[str, tuple[int, int]]  # department -> what it may keep, what it wants

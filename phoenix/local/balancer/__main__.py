@@ -9,8 +9,8 @@ from pathlib import Path
 
 from phoenix.local.balancer import settings
 from phoenix.local.balancer.app import Balancer
+from services.domain.exits import Exit, Stop
 from services.runtime import log
-from services.runtime.exits import Exit, Stop
 
 
 async def _run(config: settings.Settings) -> int:

@@ -36,8 +36,8 @@ from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
 from phoenix.local.connecting import connector
 from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
+from services.domain.exits import Exit
 from services.runtime.config.file import Http
-from services.runtime.exits import Exit
 from services.runtime.heart import Heart
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site

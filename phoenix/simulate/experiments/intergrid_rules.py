@@ -30,10 +30,10 @@ from phoenix.simulate import engine, swf
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import JobRecord, Latencies, LogJob, Outcome, Scenario, Work
 from schemas import facts as f
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, LeaseVictims
 from schemas.facts import Disposal
-from schemas.meta import Meta
+from services.domain.capabilities import ALL
+from services.domain.custody.meta import Meta
 
 Policy = Literal["none", "mwt", "mov", "cp"]
 DEPT: Final = "provider"

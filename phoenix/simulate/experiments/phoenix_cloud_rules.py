@@ -16,8 +16,8 @@ from typing import Any, Final
 
 from phoenix.simulate import layout
 from phoenix.simulate.workload import LogJob, Scenario, WebInput, Work
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
+from services.domain.capabilities import ALL
 
 CORES: Final = 8  # of a node
 BATCH_NODES: Final = 144

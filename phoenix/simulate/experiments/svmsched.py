@@ -24,8 +24,8 @@ from phoenix.simulate.experiments import svmsched_rules as rules
 from phoenix.simulate.experiments.svmsched_rules import Run, Setting
 from phoenix.simulate.intervals import interval, mean
 from schemas import facts as f
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.meta import Meta
 
 HELP: Final = """Three services share a cluster.  Static (threshold 0): nobody ever has more than its share.  Flexible: short
 jobs may, where nobody within a share can start.  Means over the seeds; a legend stands under the tables.  Jobs are

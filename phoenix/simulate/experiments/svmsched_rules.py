@@ -32,8 +32,8 @@ import msgspec
 
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, Work
-from schemas.capabilities import ALL
 from schemas.config import BatchPolicy, CloudConfig, Department
+from services.domain.capabilities import ALL
 
 Submission = Literal["spread", "at_once"]
 DEPT: Final = "hpc"

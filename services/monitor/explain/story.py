@@ -28,12 +28,12 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 from aiohttp import web
 
-from schemas import specs
-from schemas.custody_state import FINALS_MAX
 from schemas.envelope import Received, UnknownFact
 from schemas.facts import kind_of
 from schemas.ids import ELEMENT, is_instance
-from schemas.sentences.facts import told
+from services.domain import specs
+from services.domain.custody.state import FINALS_MAX
+from services.domain.text.facts import told
 from services.monitor.explain import story_causes
 from services.monitor.explain.why import KINDS
 from services.monitor.history import story_index

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
-from schemas import sentences
 from schemas.ids import ELEMENT, JOB
-from schemas.sentences import told_foreseen
+from services.domain import text as sentences
+from services.domain.text import told_foreseen
 from services.monitor.explain import why_department, why_ended, why_host
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History

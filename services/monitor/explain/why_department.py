@@ -4,7 +4,7 @@ would change that.  Read from the fold, changing nothing; a web department's sch
 Rules
   1. First its own numbers, and the decisions that made them; then who has the others; then what is out of use; then what is
      under way; a remedy wherever a person could do something.
-  2. What is told is what the provisioner reckons with (`schemas.lending`, `whereabouts`): demand, quota, guarantee, maximum.
+  2. What is told is what the provisioner reckons with (`sharing.lending`, `whereabouts`): demand, quota, guarantee, maximum.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
-from schemas import grace
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.lending import bounds, next_change, reach
-from schemas.sentences import sentence
-from schemas.sentences.told_shares import by_contract
-from schemas.sentences.units import count, iso, span
-from schemas.whereabouts import PRESENT, counts, usable
-from schemas.windows import NEVER
-from schemas.withheld import withheld
+from services.domain import grace
+from services.domain.sharing.host_ownership import PRESENT, counts, usable
+from services.domain.sharing.lending import bounds, next_change, reach
+from services.domain.sharing.withheld import withheld
+from services.domain.text import sentence
+from services.domain.text.told_shares import by_contract
+from services.domain.text.units import count, iso, span
+from services.domain.windows import NEVER
 from services.monitor.core import MonitorCore
 from services.monitor.explain.why_host import Word, shown
 from services.monitor.model.moves import Step

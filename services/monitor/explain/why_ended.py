@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.custody_state import ENDED_EARLY
 from schemas.reasons import Code, because
+from services.domain.custody.state import ENDED_EARLY
 from services.monitor.pictures.times import plain
 
 

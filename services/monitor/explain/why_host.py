@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas import facts as f
-from schemas import grace
-from schemas.custody_state import Host
-from schemas.lending import bounds
 from schemas.reasons import Reason
-from schemas.sentences import sentence
-from schemas.sentences.facts import told
-from schemas.sentences.units import count, iso, span
+from services.domain import grace
+from services.domain.custody.state import Host
+from services.domain.sharing.lending import bounds
+from services.domain.text import sentence
+from services.domain.text.facts import told
+from services.domain.text.units import count, iso, span
 from services.monitor.core import MonitorCore
 from services.monitor.model.moves import Step
 

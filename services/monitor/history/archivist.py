@@ -29,8 +29,8 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_ALL, JOURNAL_STREAM, SNAPSHOTS
+from services.domain.exits import Stop
 from services.runtime.broker.objects import Damaged, Objects
-from services.runtime.exits import Stop
 from services.runtime.journal.archive import SEGMENT_MAX, Archive, Broken
 from services.runtime.journal.fold import Stored
 from services.runtime.journal.reader import Reader

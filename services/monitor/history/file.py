@@ -32,7 +32,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from schemas import facts as f
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit, Stop
 from services.monitor.core import MonitorCore
 from services.monitor.history import story_index
 from services.monitor.history.backlog import BATCH, Backlog
@@ -42,7 +43,6 @@ from services.monitor.history.schema import SCHEMA, VERSION
 from services.monitor.model.accounting_state import Whereabouts
 from services.monitor.pictures.times import iso
 from services.runtime.clock import Clock, system_clock
-from services.runtime.exits import Exit, Stop
 
 COMMIT_S: Final = 0.5  # loss after a crash is nothing but work: the facts are folded again
 BUSY_S: Final = 5.0

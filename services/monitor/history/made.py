@@ -24,16 +24,16 @@ from typing import Final
 from nats.aio.client import Client
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.meta import Meta
 from schemas.subjects import JOURNAL_STREAM
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.exits import Exit, Stop
 from services.monitor.core import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.kept import Kept
 from services.runtime.broker.connect import jetstream
 from services.runtime.broker.objects import Objects
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal import snapshots
 from services.runtime.log import Log
 from services.runtime.rebuild import replay

@@ -20,9 +20,9 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from schemas.custody_state import ENDED_EARLY
 from schemas.ids import job_of
 from schemas.misfits import UNREADABLE
+from services.domain.custody.state import ENDED_EARLY
 from services.monitor.history.schema import SUMS
 from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
 from services.monitor.pictures.times import iso

@@ -12,10 +12,10 @@ from typing import Final
 import nats.errors
 from nats.js.errors import Error as JetStreamError
 
+from services.domain.exits import Exit, Stop
 from services.monitor.history.made import make_anew
 from services.runtime.broker.connect import connect, service_key
 from services.runtime.config.file import Config, ConfigError, load
-from services.runtime.exits import Exit, Stop
 from services.runtime.log import configure, get_log, message_of
 
 REBUILD_S: Final = 24 * 3600.0  # of years of a busy cloud; a million facts take about two minutes

@@ -20,8 +20,8 @@ import msgspec
 
 from schemas import facts as f
 from schemas.ids import element_id, is_instance
-from schemas.meta import Meta
 from schemas.reasons import Reason
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore, unit_state
 from services.monitor.history.schema import SUMS, add_into
 from services.monitor.model.accounting_state import Loss, Whereabouts

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from schemas import facts as f
 from schemas.ids import ELEMENT
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
 from services.monitor.core import MonitorCore
 from services.monitor.model.buckets import DAY_MS
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.facts import Disposal
-from schemas.meta import Void
 from schemas.reasons import TROUBLES, Code
+from services.domain.custody.meta import Void
 from services.monitor.model import goodput, releases, tallies
 from services.monitor.model.service_levels import BOUNDS_S
 from services.runtime.families import DEPARTMENT, OWNER, Label, Names, Table

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from schemas.custody_state import Host
+from services.domain.custody.state import Host
 from services.monitor.metrics import families as fs
 
 

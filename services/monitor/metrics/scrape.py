@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.monitor.serve.access import Fault, json_answer
 from services.monitor.serve.parameters import is_set
 from services.runtime.config import file as configuration

@@ -18,8 +18,8 @@ Rules
      ends once.
   5. To whom: the department that claims the host, as the notice's reason says, else the reason; to production of the same
      department: `OWN_PRODUCTION`.
-  6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `schemas.lending`.  A
-     draining host is held by nobody.  A cordoned one is nobody's own (`schemas.whereabouts`): its holder has it, and neither
+  6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `sharing.lending`.  A
+     draining host is held by nobody.  A cordoned one is nobody's own (`sharing.host_ownership`): its holder has it, and neither
      borrows it nor has lent another for it.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
   8. What was measured since the last full hour is `fresh`.  With the first fact of another hour everything is added up to the
@@ -35,13 +35,13 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from schemas import facts as f
-from schemas.checkpoints import counts
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit
 from services.monitor.model.accounting_claimants import claimant
 from services.monitor.model.accounting_hosts import HostTime
 from services.monitor.model.accounting_state import Loss, News, Run, State, Work

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from schemas.config import CloudConfig
-from schemas.custody import Custody
 from schemas.reasons import Code, Reason
+from services.domain.custody.fold import Custody
 
 _NAMED: Final = {Code.WEB_DEMAND: "department", Code.WEB_SHARE: "department", Code.LENDING: "lender"}
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas.config import CloudConfig
-from schemas.custody import Custody
-from schemas.custody_state import Host
-from schemas.lending import next_change, owned
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
+from services.domain.sharing.lending import next_change, owned
 from services.monitor.model.accounting_state import Levels, State, Whereabouts
-from services.runtime.core import NEVER
 
 PRESENT: Final = ("free", "held", "draining")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from services.domain.core import NEVER
 from services.monitor.model import goodput
 from services.monitor.model.buckets import Buckets, Site
-from services.runtime.core import NEVER
 
 
 class Levels(msgspec.Struct, array_like=True):

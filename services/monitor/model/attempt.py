@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import Broken
 from schemas.reasons import Reason
+from services.domain.custody.state import Broken
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):

@@ -15,11 +15,11 @@ Rules
 
 from __future__ import annotations
 
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.facts import Dependency
 from schemas.ids import element_id, job_of
 from schemas.reasons import Code, Reason, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.monitor.model.job import Job
 from services.monitor.model.limited import Limited
 

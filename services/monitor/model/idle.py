@@ -17,10 +17,10 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import Power
-from schemas.custody import Custody
-from schemas.custody_state import Host
-from schemas.meta import Meta
-from services.runtime.core import Handlers
+from services.domain.core import Handlers
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Host
 
 
 class Idle:

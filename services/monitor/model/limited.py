@@ -1,4 +1,4 @@
-"""Which waiting jobs a limit keeps waiting: of their user, their quality of service, or the department (`schemas.bounds`).
+"""Which waiting jobs a limit keeps waiting: of their user, their quality of service, or the department (`domain.usage_limits`).
 
 Theory of operation
   Open attempts are counted for each account that has a limit, as the scheduler's `budgets` does, and each job that has one is
@@ -12,12 +12,12 @@ Rules
 
 from __future__ import annotations
 
-from schemas.bounds import WHOLE, Account, Bound, Much, bounds_on
 from schemas.config import CloudConfig
-from schemas.custody import Custody
 from schemas.facts import JobSubmitted
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
+from services.domain.custody.fold import Custody
+from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.monitor.model.job import Job
 
 NOTHING = Much(0, 0, 0)

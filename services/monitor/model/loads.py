@@ -14,8 +14,8 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.custody.meta import Meta
 
 
 class Load(msgspec.Struct, kw_only=True):

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.meta import Meta
-from services.runtime.core import Handlers
+from services.domain.core import Handlers
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 STEPS_MAX: Final = 8  # a day of a host that goes to and fro every three hours; `phoenix story` has all
 _OF_HOSTS: Final = (

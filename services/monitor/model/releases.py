@@ -19,9 +19,9 @@ from typing import Final, Literal
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import RELEASES_KEPT
-from schemas.meta import Meta
 from schemas.reasons import Reason
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import RELEASES_KEPT
 
 Stage = Literal["requested", "rolling", "complete", "replaced", "rolled_back", "stopped"]
 STAGES: Final[tuple[Stage, ...]] = ("requested", "rolling", "complete", "stopped")  # what a wanted release can be

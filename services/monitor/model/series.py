@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from schemas import facts as f
-from schemas.meta import Meta
+from services.domain.custody.meta import Meta
 from services.monitor.model import service_levels
 
 STEPS: Final = ((5_000, 720), (60_000, 1_440), (600_000, 2_016))  # (milliseconds, points)

@@ -10,7 +10,7 @@ Rules
   2. A reclaim is timed for each host, from the quota that asks for it to its release from all VMs (`host.cleared`): what a
      claim waits for.  A host that was given back unasked is none.
   3. Short is who has fewer instances that serve than wanted; instance-seconds add up from fact to fact.  Instances that drain
-     do not count, nor those of which somebody who watches them says that they are not ready (`schemas.readiness`).
+     do not count, nor those of which somebody who watches them says that they are not ready (`domain.readiness`).
   4. Labels come from the configuration and from enums: the number of series is bounded.
   5. A department that is closed wants nothing: its claim is neither met nor open, and it is short of nothing.
 """
@@ -22,14 +22,14 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas import readiness
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.ids import is_instance
-from schemas.meta import Meta
-from schemas.readiness import Readiness
+from services.domain import readiness
+from services.domain.core import Handlers
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Unit
+from services.domain.readiness import Readiness
 from services.monitor.model.histogram import Histogram
-from services.runtime.core import Handlers
 
 # What changes how many instances a department wants or has.
 INSTANCES: Final = (f.DemandChanged, f.AttemptBegan, f.AttemptClosed, f.InstanceDraining, f.InstanceReported)

@@ -18,14 +18,14 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody import Custody
-from schemas.custody_state import ENDED_EARLY
 from schemas.ids import is_instance, job_of
-from schemas.meta import Meta
 from schemas.reasons import Code
+from services.domain.core import Handlers
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import ENDED_EARLY
 from services.monitor.model.histogram import Histogram
 from services.monitor.model.job import Job
-from services.runtime.core import Handlers
 
 FLAPS: Final = 4
 FLAP_WINDOW_S: Final = 600.0

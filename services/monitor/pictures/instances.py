@@ -5,7 +5,7 @@
 
 Rules
   1. `booting` from the placement, `in-service` from its `began`, `not-ready` while its guest or a load balancer says so
-     (`schemas.readiness`), `draining` from `instance.draining`; an attempt whose VM
+     (`domain.readiness`), `draining` from `instance.draining`; an attempt whose VM
      or host was lost, or that was closed as failed, is `failed`, any other that is over `stopped`.
   2. Those that are gone are shown if they are asked for, the last `ENDED_MAX` of each department, newest first.
   3. `since`: when it came into the state that it is in.
@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from schemas import readiness
-from schemas.custody_state import Broken, Unit
 from schemas.facts import Disposal
 from schemas.ids import instance_parts, is_instance
+from services.domain import readiness
+from services.domain.custody.state import Broken, Unit
 from services.monitor.core import MonitorCore
 from services.monitor.model.attempt import Attempt
 from services.monitor.pictures.levels import Level, Levels

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from schemas.custody_state import Unit
 from schemas.facts import Lease
 from schemas.reasons import Code, Reason, because
+from services.domain.custody.state import Unit
 from services.monitor.core import MonitorCore, plain_reason, unit_state
 from services.monitor.model.attempt import Attempt
 from services.monitor.model.job import Job

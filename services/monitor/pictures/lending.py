@@ -2,20 +2,20 @@
 
 Rules
   1. A window opens and closes by the clock, so pictures are of the caller's time, not of the last fact's.
-  2. Everything but what was earned follows from custody and configuration (`schemas.lending`, `loans`, `whereabouts`).
+  2. Everything but what was earned follows from custody and configuration (`sharing.lending`, `loans`, `whereabouts`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from schemas import lending
 from schemas.config import CloudConfig, Lending
-from schemas.credit import Credits
-from schemas.custody import Custody
-from schemas.loans import Loan, loans
-from schemas.whereabouts import Whereabouts, held_now, usable, whereabouts
-from schemas.windows import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.sharing import lending
+from services.domain.sharing.credit import Credits
+from services.domain.sharing.host_ownership import Whereabouts, held_now, usable, whereabouts
+from services.domain.sharing.loans import Loan, loans
+from services.domain.windows import NEVER
 
 
 def picture(custody: Custody, credits: Credits, at: float) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.monitor.core import MonitorCore
 from services.monitor.model.releases import Record, Releases, current, fresh
 from services.monitor.pictures.times import iso, plain

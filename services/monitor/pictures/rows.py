@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from schemas.custody_state import ENDED_EARLY, Unit
 from schemas.ids import is_instance, job_of
+from services.domain.custody.state import ENDED_EARLY, Unit
 from services.monitor.core import MonitorCore, unit_state
 from services.monitor.parts import NOTED, RENDERED, Parts, Work
 from services.monitor.pictures.ordered import FIRST, Ordered, Place

@@ -7,7 +7,7 @@ Theory of operation
   the years (`gaps`), and what it says of them takes the place of memory's.
 
 Rules
-  1. Times leave here in seconds (host-seconds, core-seconds), shares in percent with two digits (`schemas.shares.percent`).
+  1. Times leave here in seconds (host-seconds, core-seconds), shares in percent with two digits (`service_share.percent`).
   2. Held, draining, free, lost and absent hosts add up to all hosts at every moment, and so to `hosts_s` here.
   3. A service's usage is what the shares are defined by: w_cpu · its part of the cores + w_mem · its part of the memory, of
      what the department held meanwhile; production alone.  (Chakode 2012, eq. 5.1.)
@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig
-from schemas.shares import Shares, percent
+from services.domain.sharing.service_share import Shares, percent
 from services.monitor.model.accounting import Accounting
 from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, Bucket, Row, Site, Span, add, parts
 

@@ -15,15 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from schemas import grace, readiness
 from schemas.config import Power
-from schemas.custody_state import ENDED_EARLY, Host, Unit
 from schemas.ids import is_instance, job_of, sort_key
-from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason
-from schemas.sentences import sentence
-from schemas.whereabouts import Whereabouts
-from schemas.withheld import withheld
+from services.domain import grace, readiness
+from services.domain.custody.state import ENDED_EARLY, Host, Unit
+from services.domain.sharing.host_ownership import Whereabouts
+from services.domain.sharing.shortage import kept_from, shares_of_others
+from services.domain.sharing.withheld import withheld
+from services.domain.text import sentence
 from services.monitor.core import MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.model.attempt import Attempt

@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.monitor.history.file import StandsStill
 from services.monitor.parts import WRITTEN, Parts, Work, in_parts
 from services.monitor.serve.fault import Fault as Fault

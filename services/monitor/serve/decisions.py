@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from schemas.sentences import facts as sentences
+from services.domain.text import facts as sentences
 from services.monitor.events import Entry, Publisher, kept_json
 
 KEPT: Final = 2_000  # about 600 kB; at 100 decisions a second a connection may be gone for 20 s

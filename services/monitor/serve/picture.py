@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from schemas import sentences
-from schemas.custody_state import Host
-from schemas.whereabouts import Whereabouts
+from services.domain import text as sentences
+from services.domain.custody.state import Host
+from services.domain.sharing.host_ownership import Whereabouts
 from services.monitor.core import Claim, MonitorCore
 from services.monitor.events import Publisher, kept_json
 from services.monitor.pictures import lending

@@ -2,8 +2,8 @@
 
 Rules
   1. Levels are those of `phoenix.targets`, in the same order, and each is filled by weight as far as contracts let it: who can
-     have no more does not hold up the others (`schemas.fair.fill_within`).  What departments keep is a flow from owners to
-     holders within the contracts (`schemas.loans`).  Of such flows nothing that is left is wasted: who cannot be raised at its
+     have no more does not hold up the others (`sharing.max_min.fill_within`).  What departments keep is a flow from owners to
+     holders within the contracts (`sharing.loans`).  Of such flows nothing that is left is wasted: who cannot be raised at its
      turn cannot be raised later, and who is raised later takes nothing from those before.  So no idle host stays with its owner
      while somebody who waits could borrow it.
   2. Web goes first, beside what each batch department demands of its guarantee and of what its contracts keep from web: its own
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from schemas.fair import Part, fill_within
-from schemas.loans import Limit, fit, kept_from_web
+from services.domain.sharing.loans import Limit, fit, kept_from_web
+from services.domain.sharing.max_min import Part, fill_within
 from services.provisioner.policies.phoenix import Claim, targets
 
 

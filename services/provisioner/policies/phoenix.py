@@ -11,7 +11,7 @@ Rules
   2. Then web demand by priority, up to each department's maximum: a higher one is served before a lower one has anything
      beyond its guarantee.
   3. What is short among equals (web departments of one priority, batch departments) is divided by weight, guarantees and all
-     counted: weighted max-min (`schemas.fair`).  Of two web departments to which one host is due alike, the one keeps it whose
+     counted: weighted max-min (`max_min`).  Of two web departments to which one host is due alike, the one keeps it whose
      quota has it, so that what is divided once stays so until a level changes; then by name.
   4. The rest to batch: what each needs, by weight.  An occupied host is never taken from one batch department for another's
      weight, an idle one is as soon as the other's demand is unmet (otherwise its wide job would wait for ever).  Where idle
@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from schemas.fair import Part, fill
+from services.domain.sharing.max_min import Part, fill
 
 UNLIMITED = 1 << 30
 # Divides hosts among parts, beside what others have by now (department -> hosts).

@@ -22,10 +22,10 @@ import nats.errors
 from nats.aio.client import Client as AnyClient
 from nats.js import JetStreamContext
 
+from services.domain.exits import Exit, Stop
 from services.runtime.broker import credentials, permissions
 from services.runtime.broker.client import Client
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 from services.runtime.log import Log, message_of
 
 CONNECT_TIMEOUT_S: Final = 30.0  # a service may be started before its broker

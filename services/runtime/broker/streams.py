@@ -21,8 +21,8 @@ from nats.js import JetStreamContext, api
 from nats.js.errors import NotFoundError
 
 from schemas import subjects
+from services.domain.exits import Exit, Stop
 from services.runtime.config.file import Config
-from services.runtime.exits import Exit, Stop
 
 _MIB: Final = 1 << 20
 _DAY_S: Final = 86400.0

@@ -29,8 +29,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from schemas.capabilities import Hypervisor
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, Power, User, WebPolicy
+from services.domain.capabilities import Hypervisor
 from services.runtime.config.checks import check_cloud, check_deployment
 from services.runtime.config.form import Form, Lines, Path_, Problem
 from services.runtime.config.machines import elsewhere, hypervisor_of, with_hypervisor, with_save_s

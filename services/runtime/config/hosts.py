@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas.config import CloudConfig
-from schemas.constraints import problem
+from services.domain.constraints import problem
 from services.runtime.config.form import Path_, Problem, shown
 
 DAY_S: Final = 86_400.0

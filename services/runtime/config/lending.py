@@ -1,4 +1,4 @@
-"""Meaning of what departments have agreed on (`schemas.lending`): windows of a department, and contracts.
+"""Meaning of what departments have agreed on (`sharing.lending`): windows of a department, and contracts.
 
 Rules
   1. Every entry is judged by itself, and every problem is told with what would be right.
@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from schemas import lending, scaling, windows
 from schemas.config import CloudConfig, Department, Lending
 from schemas.requests_base import GRACE_MAX_S
+from services.domain import scaling, windows
+from services.domain.sharing import lending
 from services.runtime.config.form import Path_, Problem, shown, suggestion
 
 CONTRACTS_MAX: Final = 1000  # as many as a person could oversee with search; each pair is looked up in each decision
@@ -50,7 +51,7 @@ def label_of(contract: Lending) -> str:
 
 
 def _grace(cloud: CloudConfig, department: Department, path: Path_) -> Iterator[Problem]:
-    """What a job may ask for (`schemas.grace`): no less than what it has without asking."""
+    """What a job may ask for (`domain.grace`): no less than what it has without asking."""
     most = department.batch.grace_max_s if department.batch is not None else None
     usual = lending.grace_s(cloud, department.name)
     if most is None or usual <= most <= GRACE_MAX_S:

@@ -1,4 +1,4 @@
-"""Meaning of limits, qualities of service and bounds on preemption (`schemas.bounds`); see `config.checks`."""
+"""Meaning of limits, qualities of service and bounds on preemption (`domain.usage_limits`); see `config.checks`."""
 
 from __future__ import annotations
 

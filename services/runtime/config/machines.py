@@ -1,7 +1,7 @@
 """What the hypervisor means for a configuration, and settings about what becomes of VMs: saving them, keeping them warm.
 
 Theory of operation
-  The file names a hypervisor (`[opennebula] hypervisor`); what that can do is a table (`schemas.capabilities`), and enters the
+  The file names a hypervisor (`[opennebula] hypervisor`); what that can do is a table (`domain.capabilities`), and enters the
   journal with the configuration, so that cores never read more than facts (S7).
 
 Rules
@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from schemas.capabilities import CAPABILITIES, Hypervisor, can
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim, Policy
+from services.domain.capabilities import CAPABILITIES, Hypervisor, can
 from services.runtime.config.form import Path_, Problem, shown
 
 EMBEDDED: Final[Hypervisor] = "process"

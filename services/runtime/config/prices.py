@@ -37,8 +37,8 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
-from schemas import windows
-from schemas.scaling import ZONE_ANY_H, Unreadable, offset_s
+from services.domain import windows
+from services.domain.scaling import ZONE_ANY_H, Unreadable, offset_s
 from services.runtime.config import file as config
 from services.runtime.config.file import ConfigError, Problem
 from services.runtime.config.form import Form, Lines, Path_, shown

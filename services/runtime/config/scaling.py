@@ -1,4 +1,4 @@
-"""Meaning of a web department's bounds (`schemas.scaling`): whether what was written can be read, and can hold together.
+"""Meaning of a web department's bounds (`domain.scaling`): whether what was written can be read, and can hold together.
 
 Rules
   1. Every entry is judged by itself, and every problem is told with what would be right.
@@ -13,8 +13,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
-from schemas import scaling
 from schemas.config import Department, WebPolicy
+from services.domain import scaling
 from services.runtime.config.form import Path_, Problem, shown
 
 DEFAULT: Final = WebPolicy()

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from schemas.capabilities import Hypervisor
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.subjects import OPERATORS
+from services.domain.capabilities import Hypervisor
 from services.runtime.config.form import Path_, Problem, shown, suggestion
 from services.runtime.config.secret_files import NAME, NAMES_MAX
 

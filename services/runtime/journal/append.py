@@ -35,7 +35,7 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas.envelope import Garbage, decode
 from schemas.subjects import JOURNAL_STREAM, journal
-from services.runtime.exits import Exit, Stop
+from services.domain.exits import Exit, Stop
 from services.runtime.log import Log
 
 ANSWER_TIMEOUT_S: Final = 1.0  # a healthy append takes about a millisecond

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from schemas.custody import Custody
 from schemas.envelope import Garbage, Received, UnknownFact, decode
 from schemas.facts import Fact, kind_of
-from schemas.meta import Meta
 from schemas.subjects import JOURNAL
-from services.runtime.core import Core
+from services.domain.core import Core
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
 
 _PREFIX: Final = len(JOURNAL) + 1
 CoreFactory = Callable[[Custody], Core]

@@ -33,8 +33,8 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
+from services.domain.exits import Exit, Stop
 from services.runtime.clock import broker_time
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal.fold import Stored
 from services.runtime.log import Log, message_of
 

@@ -24,8 +24,8 @@ from nats.js import JetStreamContext
 from nats.js.errors import Error as JetStreamError
 
 from schemas.subjects import JOURNAL_STREAM
+from services.domain.refusal import Refused
 from services.runtime.log import Log
-from services.runtime.refusal import Refused
 
 RESERVED: Final = 0.1  # with the default store 740 MB: two million facts, and a day of ten web departments' load
 LOOK_S: Final = 5.0

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
+from services.domain.exits import Exit, Stop
 from services.runtime.broker.objects import Damaged, Objects
-from services.runtime.exits import Exit, Stop
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored
 

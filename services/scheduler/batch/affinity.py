@@ -27,7 +27,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from schemas.config import Warm
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.scheduler.derived.room import Free, Room
 from services.scheduler.derived.shape import Start
 

@@ -23,12 +23,12 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas.config import Balance, CloudConfig
-from schemas.custody import Custody
-from schemas.custody_state import Unit, vm_key
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.observed import worthless
 from schemas.reasons import Code, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit, vm_key
+from services.domain.observed import worthless
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.state import State
 from services.scheduler.derived.room import Free, Room

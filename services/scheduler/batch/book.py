@@ -27,11 +27,11 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas.config import BatchPolicy
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.ids import ELEMENT, job_of
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.dependencies import verdict
 from services.scheduler.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S, Launches, is_launch_failure

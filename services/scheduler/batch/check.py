@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from services.runtime.core import last_moment
+from services.domain.core import last_moment
 from services.scheduler.derived.queue import Lane
 from services.scheduler.derived.shape import Place
 

@@ -37,7 +37,7 @@ from schemas.envelope import FACTS_MAX
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.batch import lease_times, make_way, reclaim
 from services.scheduler.batch import notice as notices
 from services.scheduler.batch.affinity import Unexchanged, settle

@@ -6,7 +6,7 @@ Rules
      a demand below the need would let a job wait for ever while others keep the idle hosts.
   2. At most all usable hosts (free, held or draining; not cordoned), for a shape at most those that could hold it.  Cordoned
      hosts in use are wanted beside those (the core adds them): the provisioner takes them off again.
-  3. Of jobs with a constraint (`schemas.constraints`) hosts that satisfy it count.  Which ones a grant will bring is not for
+  3. Of jobs with a constraint (`domain.constraints`) hosts that satisfy it count.  Which ones a grant will bring is not for
      the department to say, so idle hosts that it holds and that do not satisfy it are wanted beside those: otherwise it would
      have as many as it asked for, and none of use.  `preferred` tells the provisioner which constraints grants should satisfy.
   4. Held jobs, jobs with unmet dependencies and what a throttle keeps back are not demand.

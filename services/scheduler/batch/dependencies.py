@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from schemas.custody import Custody
 from schemas.facts import Dependency
 from schemas.ids import ELEMENT, job_of
+from services.domain.custody.fold import Custody
 from services.scheduler.batch.state import WHOLE, Job, State
 
 Verdict = Literal["met", "waits", "never"]

@@ -20,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from schemas import facts as f
-from schemas.broken import why_broken
-from schemas.capabilities import can
 from schemas.config import BatchPolicy, OnReclaim
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
+from services.domain.capabilities import can
+from services.domain.custody.broken import why_broken
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.launches import is_counted, is_launch_failure

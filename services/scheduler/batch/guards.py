@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from schemas.config import BatchPolicy
-from schemas.custody import Custody
 from schemas.reasons import Code, Reason
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
 from services.scheduler.batch.state import State
 from services.scheduler.policies.victims import Candidate
 

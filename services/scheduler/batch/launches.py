@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.reasons import Code, Reason
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch.state import Again, State
 
 WAIT_FIRST_S: Final = 1.0  # a fault of a host is over with the next one, a short one of OpenNebula within seconds

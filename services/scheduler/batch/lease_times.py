@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from schemas import grace
 from schemas.config import Leases
-from schemas.custody import Custody
-from schemas.custody_state import Unit
-from services.runtime.core import NEVER
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch.book import Book
 from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.shape import Booking, Shape

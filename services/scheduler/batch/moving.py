@@ -3,7 +3,7 @@
 Theory of operation
   A move is two facts of one envelope, before the release of the host that is left: `attempt.closed` (migrate) and
   `unit.placed` on the new hosts.  The executor then moves the VM, live or cold, by the deadline of saving
-  (`schemas.saving`).  This module says who finds room and where; it reads the room and changes nothing.
+  (`domain.saving`).  This module says who finds room and where; it reads the room and changes nothing.
 
 Rules
   1. Ranks on hosts that stay keep them; each other rank gets a host that stays and that the unit is not on.
@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from schemas.custody import Custody
-from schemas.custody_state import Unit
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.derived.room import Free, Room
 from services.scheduler.derived.shape import Shape
 

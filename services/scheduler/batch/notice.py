@@ -2,18 +2,18 @@
 
 Rules
   1. The policy's notice is answered at once (paper, II-B: "release resources immediately with the size demanded").
-  2. A contract may give a longer one (`schemas.lending`).  Idle hosts go back at once then too, and nothing is placed
+  2. A contract may give a longer one (`sharing.lending`).  Idle hosts go back at once then too, and nothing is placed
      meanwhile; but jobs are ended only when the policy's notice is left of it: whoever ends before that ends in peace.
-  3. A victim that asked for a grace (`schemas.grace`) is ended so much sooner than that, with the others of its notice: so its
+  3. A victim that asked for a grace (`domain.grace`) is ended so much sooner than that, with the others of its notice: so its
      host is clear when theirs are.  Where the notice is too short for that, as the policy's mostly is, its host is given up
      with theirs, and is clear later: nobody gives up later for it.
 """
 
 from __future__ import annotations
 
-from schemas import grace
-from schemas.custody import Custody
-from services.runtime.core import NEVER
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
 
 
 def due(custody: Custody, dept: str, now: float) -> int:

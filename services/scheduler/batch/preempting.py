@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from schemas import grace
-from schemas.custody import Custody
+from services.domain import grace
+from services.domain.custody.fold import Custody
 from services.scheduler.batch import reclaim
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.endings import Endings

@@ -16,9 +16,9 @@ from itertools import chain
 from typing import Final
 
 from schemas.config import BatchPolicy
-from schemas.custody import Custody
 from schemas.ids import job_of
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
 from services.scheduler.batch.state import Job, State
 from services.scheduler.derived.shape import Place
 from services.scheduler.derived.usage import Holding

@@ -22,11 +22,11 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, OnReclaim
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch.launches import is_its_own
 from services.scheduler.batch.state import Again
 from services.scheduler.policies.victims import Candidate, Choice, HostLoad

@@ -7,7 +7,7 @@ Theory of operation
   saved; what it had run since is lost.  Orders of victims ask for `kept_s`.
 
 Rules
-  1. Only what counts is folded (`schemas.checkpoints`).  A new life begins with its `attempt.began`, so that what the last one
+  1. Only what counts is folded (`custody.checkpoints`).  A new life begins with its `attempt.began`, so that what the last one
      saves in its grace time is still added to it.
   2. Run time is counted from `attempt.began` to the attempt's closing, as everywhere: what a job does in its grace time, or
      before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
@@ -18,9 +18,9 @@ Rules
 from __future__ import annotations
 
 from schemas import facts as f
-from schemas.checkpoints import counts
-from schemas.custody import Custody
-from schemas.custody_state import Unit
+from services.domain.custody.checkpoints import counts
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.batch.state import Checkpoint, State
 
 

@@ -19,13 +19,13 @@ from typing import get_args
 import msgspec
 
 from schemas import facts as f
-from schemas import grace
 from schemas.config import BatchPolicy, CloudConfig
-from schemas.custody import Custody
-from schemas.custody_state import Broken, vm_key
-from schemas.meta import Meta
-from schemas.saving import save_s
-from services.runtime.core import NEVER
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Broken, vm_key
+from services.domain.saving import save_s
 from services.scheduler.batch.balancing import Balancing
 from services.scheduler.batch.book import Book
 from services.scheduler.batch.endings import Endings

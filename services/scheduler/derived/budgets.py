@@ -2,7 +2,7 @@
 attempts and the configuration; it exists only while there is a limit.
 
 Theory of operation
-  `schemas.bounds` says which accounts a job is counted in.  Jobs that are counted alike and have the same shape are one lane of
+  `usage_limits` says which accounts a job is counted in.  Jobs that are counted alike and have the same shape are one lane of
   the queue (`Owner`), so each order asks for a lane's allowance and passes a lane that has none, as it passes an array over its
   throttle.  Lanes may share an account: several starts of one pass can together be over a limit that each alone keeps.  So the
   starts of a pass are cut at the first one that would be (`cut`); the next decision, a millisecond later, goes on from there.
@@ -21,9 +21,9 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
-from schemas.bounds import WHOLE, Account, Bound, Much, any_limit, bounds_on
 from schemas.config import Department
 from schemas.reasons import Code, Reason, because
+from services.domain.usage_limits import WHOLE, Account, Bound, Much, any_limit, bounds_on
 from services.scheduler.derived.shape import Shape, Start
 
 NONE: Final = Much(0, 0, 0)
@@ -126,7 +126,7 @@ class Budgets:
 
 
 def needs(shape: Shape) -> Much:
-    """What one unit counts for (`schemas.bounds`, rule 3)."""
+    """What one unit counts for (`domain.usage_limits`, rule 3)."""
     return Much(1, shape.nodes * shape.cores, shape.nodes)
 
 

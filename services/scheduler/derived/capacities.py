@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.constraints import satisfies
-from schemas.custody import Custody
-from schemas.custody_state import Host
+from services.domain.constraints import satisfies
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.scheduler.derived.shape import Shape
 
 USABLE: Final = ("free", "held", "draining")

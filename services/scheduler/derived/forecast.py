@@ -15,8 +15,8 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from schemas.custody import Custody
-from schemas.custody_state import Host
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.scheduler.derived.room import Free
 from services.scheduler.derived.shape import PLAIN, Kind, Shape
 
@@ -31,7 +31,7 @@ class Ending(NamedTuple):
     kind: Kind = PLAIN
     since: float = 0.0  # when its guests called, before that when it was placed
     waited_s: float = 0.0  # by then
-    grace_s: float = 0.0  # that it asked for (`schemas.grace`)
+    grace_s: float = 0.0  # that it asked for (`domain.grace`)
 
 
 class Forecast:

@@ -6,7 +6,7 @@ Rules
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
      may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
      saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.  Where jobs may
-     ask for a grace (`schemas.grace`) there is the longest beside: its host may still be left.
+     ask for a grace (`domain.grace`) there is the longest beside: its host may still be left.
   4. While admission is not heard (it hangs, the broker is away) a job may have ended and its guest found nobody to report to.
      So a walltime is enforced in its moment if admission was heard lately (`heard_until`, `scheduler.reports`) and no report of
      the attempt can be held up: admission has been alive since the attempt began, or for `REPORT_S` without a gap
@@ -20,10 +20,10 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, NamedTuple
 
-from schemas.custody import Custody
-from schemas.custody_state import Unit, vm_key
 from schemas.ids import sort_key
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit, vm_key
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
 REPORT_S: Final = 3.0  # a guest that found nobody tries again after two seconds at the latest

@@ -22,10 +22,10 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from schemas.constraints import satisfies
-from schemas.custody import Custody
-from schemas.custody_state import Host
-from services.runtime.core import NEVER
+from services.domain.constraints import satisfies
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host
 from services.scheduler.derived.shape import Shape
 
 FEW: Final = 4  # hosts; more are sorted in together

@@ -9,7 +9,7 @@ from schemas.reasons import Reason
 
 class Shape(NamedTuple):
     """`nodes` different hosts, on each of them `cores` and `memory_mb`; `exclusive`: hosts that are otherwise empty;
-    `constraint`: hosts with these labels (`schemas.constraints`); empty: any."""
+    `constraint`: hosts with these labels (`domain.constraints`); empty: any."""
 
     nodes: int
     cores: int

@@ -30,14 +30,14 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from schemas import facts as f
-from schemas import grace
 from schemas.config import Department, WebPolicy
-from schemas.custody import Custody
 from schemas.foreseen import Foreseen, Sure
-from schemas.lending import bounds
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.sharing.lending import bounds
 from services.scheduler.batch import make_way
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.dependencies import verdict

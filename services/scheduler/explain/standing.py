@@ -14,7 +14,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from schemas.config import WebPolicy
-from schemas.withheld import withheld
+from services.domain.sharing.withheld import withheld
 from services.scheduler.batch import make_way
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.derived.shape import Place, Shape

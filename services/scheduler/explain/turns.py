@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.explain.standing import Standing
 from services.scheduler.policies.order import Reserved

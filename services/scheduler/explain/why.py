@@ -23,13 +23,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeAlias
 
-from schemas import grace, lending
 from schemas.config import WebPolicy
-from schemas.custody_state import Unit
 from schemas.ids import job_of, sort_key
 from schemas.reasons import Code, Reason, because
-from schemas.whereabouts import usable
-from services.runtime.core import NEVER
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.state import Unit
+from services.domain.sharing import lending
+from services.domain.sharing.host_ownership import usable
 from services.scheduler.batch import make_way
 from services.scheduler.batch.core import BatchCore
 from services.scheduler.batch.dependencies import verdict

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from services.runtime.exits import Exit, Stop
+from services.domain.exits import Exit, Stop
 from services.scheduler.policies import (
     order_conservative,
     order_easy,

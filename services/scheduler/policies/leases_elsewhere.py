@@ -10,7 +10,7 @@ Rules
 from __future__ import annotations
 
 from schemas.reasons import Code, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.policies.order import Agenda, Situation, Start
 
 

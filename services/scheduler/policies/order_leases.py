@@ -37,7 +37,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.queue import Lane, Row
 from services.scheduler.derived.shape import Place, Shape

@@ -10,7 +10,7 @@ Theory of operation
 
 Rules
   1. The turn is that of the next service by name after the one placed last.
-  2. Within the share (`order_svmsched_shares`, `schemas.shares`): production of the service with the new unit.  "At most".
+  2. Within the share (`order_svmsched_shares`, `service_share`): production of the service with the new unit.  "At most".
   3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 nobody is: the shares are partitions.
      Who runs longer than was declared loses it (`book`, rule 6); while one does, its service's declarations are not believed.
   4. The first short one, in turn and order, borrows; not the last one found, as in the printed Algorithm 1.
@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
-from schemas.shares import percent
+from services.domain.sharing.service_share import percent
 from services.scheduler.derived.forecast import Ending
 from services.scheduler.derived.queue import Lane, LaneKey
 from services.scheduler.derived.room import Room

@@ -1,5 +1,5 @@
 """What is shared among the services of a department, and what each uses of it (`order_svmsched`; the arithmetic is
-`schemas.shares`).
+`sharing.service_share`).
 
 Rules
   1. Of all: the hosts that the department holds and may place on now.  What web has taken or has failed is nobody's share.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import ceil
 
 from schemas.config import BatchPolicy
-from schemas.shares import Shares
+from services.domain.sharing.service_share import Shares
 from services.scheduler.derived.forecast import Ending, Forecast
 from services.scheduler.derived.room import Free
 from services.scheduler.derived.shape import Shape

@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 import msgspec
 
 from schemas.reasons import Reason
-from services.runtime.exits import Exit, Stop
+from services.domain.exits import Exit, Stop
 from services.scheduler.derived.shape import Shape
 from services.scheduler.policies.order import Agenda, Order, Situation, Start
 from services.scheduler.policies.scale import Memory, Rule

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from schemas.config import Leases
-from schemas.custody import Custody
+from services.domain.custody.fold import Custody
 from services.scheduler.policies.victims import Candidate, newest_first
 
 VICTIMS: Final = ("minimum-waiting-time", "minimum-overhead", "combined")  # that look at these costs
@@ -36,7 +36,7 @@ class Cost(NamedTuple):
     waited_s: float
     overhead_s: float
     combined: float = 0.0
-    grace_s: float = 0.0  # that it asked for (`schemas.grace`)
+    grace_s: float = 0.0  # that it asked for (`domain.grace`)
 
 
 def suspend_s(nodes: int, memory_mb: int, settings: Leases) -> float:

@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from schemas.config import WebPolicy
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
 from services.scheduler.policies.scale import Heard, level
 
 BUCKET_S: Final = 900.0

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.scaling import WEEK_MIN, ZONE_ANY_H, Span, Unreadable, offset_s, spans
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.scaling import WEEK_MIN, ZONE_ANY_H, Span, Unreadable, offset_s, spans
 
 _WEEK_S: Final = WEEK_MIN * 60
 _MONDAY_S: Final = 3 * 86_400  # the epoch was a Thursday: its week had begun so long before

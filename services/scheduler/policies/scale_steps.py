@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from schemas.scaling import PERIOD_MAX_S, Limit, Unreadable, limit
+from services.domain.scaling import PERIOD_MAX_S, Limit, Unreadable, limit
 
 CHANGES_MAX: Final = 1000  # more than one in two seconds for half an hour: what limits allow is far less
 

@@ -35,11 +35,11 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas.custody_state import Unit
 from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import last_moment
+from services.domain.core import last_moment
+from services.domain.custody.state import Unit
 from services.scheduler.policies import known
 from services.scheduler.web import beside as web_beside
 from services.scheduler.web import ends as web_ends

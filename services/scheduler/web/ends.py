@@ -31,15 +31,15 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schemas import facts as f
-from schemas import readiness
-from schemas.broken import why_broken
 from schemas.config import WebPolicy
-from schemas.custody import Custody
-from schemas.custody_state import Broken, Quota, Unit
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain import readiness
+from services.domain.core import NEVER
+from services.domain.custody.broken import why_broken
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Broken, Quota, Unit
 from services.scheduler.derived.limits import Limits
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web.holdings import Holdings

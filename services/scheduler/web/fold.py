@@ -21,13 +21,13 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas import readiness
 from schemas.config import Department, WebPolicy
-from schemas.custody import Custody
-from schemas.custody_state import Broken, Unit
-from schemas.meta import Meta
 from schemas.reasons import Code, Reason
-from services.runtime.core import NEVER
+from services.domain import readiness
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.domain.custody.state import Broken, Unit
 from services.scheduler.derived.capacities import Capacities
 from services.scheduler.derived.limits import Limits
 from services.scheduler.derived.shape import Shape

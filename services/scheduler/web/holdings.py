@@ -15,9 +15,9 @@ Rules
 
 from __future__ import annotations
 
-from schemas.custody import Custody
-from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Host, Unit
 from services.scheduler.derived.shape import Shape
 
 Names = dict[str, None]

@@ -20,8 +20,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, islice
 
-from schemas.custody_state import Host, Unit
 from schemas.ids import sort_key
+from services.domain.custody.state import Host, Unit
 from services.scheduler.web.holdings import Holdings, too_small
 
 Ranks = Mapping[

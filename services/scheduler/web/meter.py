@@ -40,7 +40,7 @@ from schemas import signals as s
 from schemas.config import WebPolicy
 from schemas.facts import AUTHORS_MAX, QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
-from schemas.signal_drops import Drop
+from services.domain.signal_drops import Drop
 from services.scheduler.web.meter_answers import Answered
 from services.scheduler.web.meter_gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
 from services.scheduler.web.meter_known import Known, implausible

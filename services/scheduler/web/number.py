@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
-from schemas.scaling import Limit
-from services.runtime.core import NEVER
+from services.domain.core import NEVER
+from services.domain.scaling import Limit
 from services.scheduler.policies import known, scale_flaps, scale_forecast, scale_steps
 from services.scheduler.policies.scale_schedule import Timetable
 from services.scheduler.web import signals as web_signals

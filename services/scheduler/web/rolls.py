@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from schemas import facts as f
-from schemas import readiness
 from schemas.config import WebPolicy
-from schemas.custody import Custody
-from schemas.custody_state import Unit
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.runtime.core import NEVER
+from services.domain import readiness
+from services.domain.core import NEVER
+from services.domain.custody.fold import Custody
+from services.domain.custody.state import Unit
 from services.scheduler.web import answers as web_answers
 from services.scheduler.web import hosts as web_hosts
 from services.scheduler.web import release as web_release

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from schemas.facts import InstanceReported
-from schemas.readiness import Readiness
 from schemas.reasons import Reason
+from services.domain.readiness import Readiness
 from services.scheduler.derived.load import Sample
 from services.scheduler.policies.scale import Track
 from services.scheduler.policies.scale_flaps import Course

@@ -3,9 +3,9 @@
 Rules
   1. First why the number of instances is what it is; then how far their release is, if it is on its way or was given up, and
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
-     If guarantees of batch departments keep the hosts, or other web departments have them (`schemas.kept`), which; if contracts
-     do not lend more (`schemas.withheld`), whose; else how many hosts there are.  If jobs on hosts that are on their way have
-     asked for a grace (`schemas.grace`), which, and when the hosts that it lacks are clear at the latest.
+     If guarantees of batch departments keep the hosts, or other web departments have them (`shortage`), which; if contracts
+     do not lend more (`sharing.withheld`), whose; else how many hosts there are.  If jobs on hosts that are on their way have
+     asked for a grace (`domain.grace`), which, and when the hosts that it lacks are clear at the latest.
      Before all that: who is not ready, since when, what it answers and what follows; UNITS_MAX are named.
   2. Then who drains, and until when at the latest; and, while some are short, how the last one that failed did.
   3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from schemas import grace, readiness
-from schemas.kept import kept_from, shares_of_others
 from schemas.reasons import Code, Reason, because
-from schemas.whereabouts import usable
-from schemas.withheld import withheld
+from services.domain import grace, readiness
+from services.domain.sharing.host_ownership import usable
+from services.domain.sharing.shortage import kept_from, shares_of_others
+from services.domain.sharing.withheld import withheld
 from services.scheduler.policies.scale import level
 from services.scheduler.web import ends as web_ends
 from services.scheduler.web import rolls as web_rolls

@@ -1,0 +1,1 @@
+"""How departments share hosts: fair division, contracts of lending, loans, and whose demand goes unmet by whose right."""

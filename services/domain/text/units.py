@@ -1,0 +1,45 @@
+"""Times, counts and lists as people read them: instants in UTC, ISO 8601, as `2026-02-03T04:05:06Z`; durations as `2h07m`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from services.domain.text.plural import count as count
+
+
+def iso(instant: object) -> str | None:
+    """UTC seconds as ISO 8601; text that already is one, and None, pass."""
+    if isinstance(instant, str):
+        return instant
+    if not isinstance(instant, int | float):
+        return None
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def seconds(instant: object) -> float | None:
+    """UTC seconds of an ISO 8601 text, or of a number.  A text without an offset is in UTC."""
+    if isinstance(instant, int | float):
+        return float(instant)
+    if not isinstance(instant, str) or not instant:
+        return None
+    known = datetime.fromisoformat(instant)
+    return (known if known.tzinfo else known.replace(tzinfo=UTC)).timestamp()
+
+
+def span(seconds: float) -> str:
+    """A duration as `12s`, `3m05s`, `2h07m`, `4d03h`."""
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    if whole < 86400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    return f"{whole // 86400}d{whole % 86400 // 3600:02d}h"
+
+
+def some(names: Sequence[object], most: int) -> str:
+    """`h1, h2 and 3 more`: at most `most` of them by name."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more
