@@ -20,8 +20,8 @@ from schemas import facts as f
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
-from services.monitor.pictures.usage import EVER, usage
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.views.usage import EVER, usage
 from services.runtime.journal.fold import Fold, Stored
 
 DAYS = 30

@@ -41,8 +41,8 @@ from phoenix.simulate.workload import LogJob
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims
 from services.domain.custody.fold import RULES
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.known import VICTIMS
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.known import VICTIMS
 
 DEPT: Final = "hpc"
 START: Final = 1_000_000.0

@@ -35,7 +35,7 @@ from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
 from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
-from services.executor.core import ExecutorCore
+from services.executor.core.executor import ExecutorCore
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected
 from services.runtime.config.file import Config, dump_toml, load

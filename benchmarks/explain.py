@@ -22,10 +22,10 @@ from benchmarks.cloud import table
 from benchmarks.decisions import Bench
 from schemas.config import BatchPolicy, Order
 from services.runtime.main import GC_THRESHOLD
-from services.scheduler.explain.foresee import copied
-from services.scheduler.explain.reasons import Look
-from services.scheduler.explain.turns import Turns
-from services.scheduler.explain.why import why
+from services.scheduler.lookahead.foresee import copied
+from services.scheduler.lookahead.reasons import Look
+from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.why import why
 
 PLACE = 0.9  # of the queue: who is asked for
 

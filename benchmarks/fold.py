@@ -18,10 +18,10 @@ from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
 from services.domain.custody.fold import RULES
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import Fold, Stored
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 
 HOSTS = 100
 

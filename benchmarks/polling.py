@@ -33,8 +33,8 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Policy
 from schemas.envelope import FACTS_MAX
 from services.domain.custody.fold import RULES
-from services.executor.core import ExecutorCore
-from services.executor.opennebula import OpenNebula, vm_reader
+from services.executor.core.executor import ExecutorCore
+from services.executor.opennebula.client import OpenNebula, vm_reader
 from services.runtime.config.file import Config, Data, Http, dump_toml
 from services.runtime.config.file import OpenNebula as OneConfig
 from services.runtime.service import Service

@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks.accounting import messages
 from benchmarks.cloud import table
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.kept import Kept, rows
 from services.monitor.history.made import Recorder

@@ -26,9 +26,9 @@ from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import journal
 from services.domain.custody.fold import RULES
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.metrics import MetricsListener
 

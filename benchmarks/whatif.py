@@ -21,9 +21,9 @@ from benchmarks.cloud import table
 from benchmarks.decisions import DEPT, Bench
 from schemas import facts as f
 from schemas.config import BatchPolicy, Order
-from services.scheduler.explain.foresee import copied
-from services.scheduler.explain.looks import Looks
-from services.scheduler.explain.whatif import WhatIf
+from services.scheduler.lookahead.foresee import copied
+from services.scheduler.lookahead.looks import Looks
+from services.scheduler.lookahead.whatif import WhatIf
 
 DECISIONS = 50
 

@@ -13,12 +13,12 @@ from typing import Final
 from phoenix.haproxy import metrics as haproxy
 from phoenix.local.balancer import stats as balancer
 from services.admission import metrics as admission
-from services.executor import metrics as executor
+from services.executor.edge import metrics as executor
 from services.monitor.metrics import certificates, room, token_ends
 from services.monitor.metrics import families as monitor
 from services.runtime.families import Family, Histogram, Label, Names
 from services.runtime.families_shell import SHELL
-from services.scheduler import metrics as scheduler
+from services.scheduler.edge import metrics as scheduler
 
 TABLES: Final = (
     monitor.TABLE,

@@ -15,7 +15,7 @@ import msgspec
 from schemas.config import BatchPolicy, WebPolicy
 from services.runtime import plugins
 from services.runtime.plugins import Kind, Plugin, Unusable
-from services.scheduler.policies import catalogue
+from services.scheduler.core.policies import catalogue
 
 OURS: Final = "phoenix-cloud"
 _BUILTIN: Final[tuple[tuple[Kind, tuple[catalogue.Entry, ...], type[msgspec.Struct]], ...]] = (

@@ -114,7 +114,7 @@ class Warm(_Config, frozen=True, kw_only=True):
 
 
 class Balance(_Config, frozen=True, kw_only=True):
-    """Which running jobs move to idler hosts (`services.scheduler.policies.balance`).  Needs `live_migration`."""
+    """Which running jobs move to idler hosts (`services.scheduler.core.policies.balance`).  Needs `live_migration`."""
 
     enabled: bool = False
     high: float = 0.75  # share of its cores that a host uses: above, one of its VMs may go

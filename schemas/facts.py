@@ -175,7 +175,7 @@ class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quaranti
 
 class HostObserved(PlainFact, frozen=True, kw_only=True, tag="host.observed"):
     """What the host really uses, as shares of its own cores and memory.  Not a measurement: told when the host has left a band
-    of use for good, and anew after a VM was moved to or from it (`services.executor.bands`)."""
+    of use for good, and anew after a VM was moved to or from it (`services.executor.core.utilisation_reports`)."""
 
     host: str
     cpu: Annotated[float, msgspec.Meta(ge=0, le=1e6)]

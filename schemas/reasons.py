@@ -119,7 +119,7 @@ class Code(StrEnum):
     FINISHED = "finished"
 
 
-# What somebody should look at of a web department (`services.scheduler.web.why`, rule 5).
+# What somebody should look at of a web department (`services.scheduler.lookahead.why_web`, rule 5).
 TROUBLES: Final = (
     Code.NOT_READY,
     Code.SIGNAL_MISSING,

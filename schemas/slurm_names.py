@@ -35,7 +35,8 @@ class SavedWork(Protocol):
 
 
 class BootedJob(Protocol):
-    """What both ends of the guest contract know of a job that is to start (`services.admission.boot`, the guest's own)."""
+    """What both ends of the guest contract know of a job that is to start (`services.admission.guests.boot`, the guest's
+    own)."""
 
     @property
     def unit(self) -> str: ...

@@ -27,7 +27,7 @@ if TYPE_CHECKING:  # the simulator is imported when something is replayed
     from phoenix.whatif.lives import Unknown
     from phoenix.whatif.past import Past, Played
     from schemas.config import CloudConfig
-    from services.scheduler.plugins import Lack
+    from services.scheduler.edge.plugins import Lack
 
 SINCE_DEFAULT: Final = "24h"
 _LABELS: Final = {  # metric -> (as it is shown, kind of number)
@@ -173,7 +173,7 @@ def _played(
     from phoenix.simulate.engine import Restless
     from phoenix.whatif.past import TooMuch
     from services.domain.exits import Stop
-    from services.scheduler.policies.known import Missing
+    from services.scheduler.core.policies.known import Missing
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
     past = past_of(client, since, until)

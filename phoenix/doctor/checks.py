@@ -18,9 +18,9 @@ from typing import Any, Final
 from phoenix.doctor.endpoint import is_loopback
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.wanted import REAL, Wanted
-from services.executor.appraisal import is_ours
-from services.executor.opennebula import host_sight
-from services.executor.template import TemplateError, Templates
+from services.executor.core.host_health import is_ours
+from services.executor.opennebula.client import host_sight
+from services.executor.opennebula.template import TemplateError, Templates
 
 KNOWN: Final = re.compile(r"7\.\d")
 USABLE: Final = (1, 2)  # MONITORING_MONITORED, MONITORED

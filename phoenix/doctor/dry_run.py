@@ -18,9 +18,9 @@ from typing import Final
 from phoenix.doctor.endpoint import Endpoint, Trouble
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.wanted import Wanted
-from services.executor.calls import Allocate
-from services.executor.outcomes import Failure
-from services.executor.template import Templates
+from services.executor.core.call_errors import Failure
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.template import Templates
 
 CORES_TOO_MANY: Final = 100_000  # no machine has them; OpenNebula stores them without a complaint
 MEMORY_MB: Final = 64

@@ -2,7 +2,7 @@
 
 Rules
   1. Only calls that change nothing; what changes something is dry_run.py's, and only when it is asked for.
-  2. Every error has a name (`services.executor.outcomes.Failure`); its advice is the one that the executor gives.
+  2. Every error has a name (`services.executor.core.call_errors.Failure`); its advice is the one that the executor gives.
   3. No answer is printed as a whole: it could hold passwords of other people's templates.
 """
 
@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 from lxml import etree
 
 from phoenix.doctor.findings import Finding, fail
-from services.executor.errors import ERRORS, failure_of
-from services.executor.opennebula import LeanServer
-from services.executor.outcomes import RULES, Failure
+from services.executor.core.call_errors import RULES, Failure
+from services.executor.opennebula.client import LeanServer
+from services.executor.opennebula.errors import ERRORS, failure_of
 from services.runtime.log import message_of
 
 IPC: Final = "ipc://"

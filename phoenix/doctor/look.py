@@ -10,9 +10,9 @@ from phoenix.doctor.dry_run import dry_run
 from phoenix.doctor.endpoint import IPC, Endpoint, Trouble, is_loopback, speaks_zeromq
 from phoenix.doctor.findings import Finding, ok, warn, worst
 from phoenix.doctor.wanted import Wanted
-from services.executor.appraisal import is_ours
-from services.executor.opennebula import host_sight
-from services.executor.outcomes import Failure
+from services.executor.core.call_errors import Failure
+from services.executor.core.host_health import is_ours
+from services.executor.opennebula.client import host_sight
 
 SLOW_S: Final = (
     1.0  # of a call that does nothing, with as many at once as the cloud makes; a real oned needs 10 to 60 ms

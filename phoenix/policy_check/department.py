@@ -20,9 +20,9 @@ from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.scheduler.batch.check import views
-from services.scheduler.batch.core import STARTS_MAX, BatchCore
-from services.scheduler.policies.order import Situation, Start
+from services.scheduler.core.batch.check import views
+from services.scheduler.core.batch.core import STARTS_MAX, BatchCore
+from services.scheduler.core.policies.order import Situation, Start
 
 DEPT: Final = "hpc"
 NOW: Final = 1_000_000.0  # UTC seconds at which a situation is looked at

@@ -1,4 +1,4 @@
-"""What every order must keep (`services.scheduler.policies.order`), each rule with the situation in which it is looked at.
+"""What every order must keep (`services.scheduler.core.policies.order`), each rule with the situation in which it is looked at.
 
 Rules of an order
   O1  It answers, whatever the situation, with starts of the right form: units that wait, each once, as many hosts as they need.
@@ -24,8 +24,8 @@ from phoenix.policy_check.department import NOW, SERVICES, SHORT_S, Case, Depart
 from phoenix.policy_check.rules import EXAMPLES, Broken, Rule, attempt, demand
 from schemas.config import BatchPolicy
 from services.domain.custody.state import Host
-from services.scheduler.policies.order import Order, Situation, Start
-from services.scheduler.policies.plugged import wrong_agenda, wrong_starts
+from services.scheduler.core.policies.order import Order, Situation, Start
+from services.scheduler.core.policies.plugged import wrong_agenda, wrong_starts
 
 LATER_S: Final = (0.5, 59.0, 3600.0, 1e6)  # after NOW; the last one is behind every time limit
 LONE: Final = Case((HostCase(4, 2048, False), HostCase(4, 2048, False)), ())

@@ -1,4 +1,4 @@
-"""What every scaling rule must keep (`services.scheduler.policies.scale`).
+"""What every scaling rule must keep (`services.scheduler.core.policies.scale`).
 
 Rules of a scaling rule
   S1  It answers, whatever was observed, with a whole number of instances of 0 or more and a reason.
@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from phoenix.policy_check.rules import EXAMPLES, attempt, demand
 from phoenix.policy_check.rules import Rule as Property
 from schemas.config import Option, WebPolicy
-from services.scheduler.derived.load import Sample
-from services.scheduler.policies.plugged import wrong_number
-from services.scheduler.policies.scale import Heard, Memory, Rule, Track
+from services.scheduler.core.policies.plugged import wrong_number
+from services.scheduler.core.policies.scale import Heard, Memory, Rule, Track
+from services.scheduler.core.state.load import Sample
 
 START: Final = 1_000_000.0  # UTC seconds
 REMEMBERED_MAX: Final = (

@@ -8,8 +8,8 @@ from typing import Any
 from phoenix.policy_check import department, orders, scaling, victims
 from phoenix.policy_check.rules import Rule, Violation, verdicts
 from services.runtime import plugins
-from services.scheduler.policies import catalogue, known
-from services.scheduler.policies.order_multi_factor import order_below
+from services.scheduler.core.policies import catalogue, known
+from services.scheduler.core.policies.order_multi_factor import order_below
 
 Verdict = tuple[Rule[Any, Any], Violation | None]
 

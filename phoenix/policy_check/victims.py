@@ -1,4 +1,4 @@
-"""What every order of victims must keep (`services.scheduler.policies.victims`).
+"""What every order of victims must keep (`services.scheduler.core.policies.victims`).
 
 Rules of an order of victims
   V1  It answers, whatever runs where: as many hosts as asked, or all; they are empty once the victims have ended.
@@ -20,8 +20,8 @@ from typing import Final, NamedTuple
 from hypothesis import strategies as st
 
 from phoenix.policy_check.rules import EXAMPLES, Rule, attempt, demand
-from services.scheduler.policies.plugged import wrong_choice
-from services.scheduler.policies.victims import Candidate, HostLoad, Victims
+from services.scheduler.core.policies.plugged import wrong_choice
+from services.scheduler.core.policies.victims import Candidate, HostLoad, Victims
 
 
 class Crowd(NamedTuple):

@@ -23,7 +23,7 @@ import msgspec
 
 from phoenix.simulate.workload import Scenario, Work
 from schemas.config import Department, WebPolicy
-from services.scheduler.policies.scale import level
+from services.scheduler.core.policies.scale import level
 
 WIDTH: Final = 4  # sizes probed at once; rule 4
 NEIGHBOURS: Final = 4  # rule 3

@@ -45,11 +45,11 @@ from services.domain.sharing.lending import next_change
 from services.domain.sharing.service_share import Shares, must_comply
 from services.domain.usage_limits import Much, bounds_on
 from services.domain.windows import WEEK_S
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal.fold import CoreFactory
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.plugins import load_named
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge.plugins import load_named
 
 CLOUD_ID: Final = "simulation"
 USER: Final = "load"  # who asks for the instances of a demand that is given

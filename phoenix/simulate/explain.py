@@ -2,7 +2,7 @@
 
 Theory of operation
   The run is made again, watched: facts that name the job are its story, and while it waits its department's own explanation
-  (`services.scheduler.explain.why`) is asked when an instant is over.  So a story says what the core decided by, never what
+  (`services.scheduler.lookahead.why`) is asked when an instant is over.  So a story says what the core decided by, never what
   somebody thinks afterwards.
 
 Rules
@@ -35,8 +35,8 @@ from schemas.facts import Disposal, Fact
 from schemas.reasons import Code, Reason
 from services.domain import text as sentences
 from services.domain.custody.meta import Meta
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain.why import why
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.lookahead.why import why
 
 SAMPLE_GROWTH: Final = 0.1  # rule 2
 SAMPLE_MIN_S: Final = 1.0

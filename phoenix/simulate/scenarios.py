@@ -25,7 +25,7 @@ from phoenix.simulate.input_tables import SHAPE, DemandTable, JobsTable, LoadTab
 from phoenix.simulate.layout import lay_out
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import LogJob, Scenario, Series, WebInput, Work
-from services.scheduler.policies.scale import level
+from services.scheduler.core.policies.scale import level
 
 GENERATED_PEAK: Final = (
     1_000_000.0  # requests in the highest interval of a generated series: fine steps, whatever it is scaled to

@@ -34,7 +34,7 @@ from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.record import Line
 from services.domain.custody.meta import Meta
-from services.scheduler.plugins import Lack, lacking
+from services.scheduler.edge.plugins import Lack, lacking
 
 EVENTS_MAX: Final = 5_000_000  # of a period: some GiB of memory
 PRUNE_EVERY: Final = 20_000  # envelopes of the time before: who is over is forgotten

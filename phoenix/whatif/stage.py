@@ -35,15 +35,15 @@ from schemas.config import CloudConfig, Department
 from schemas.facts import Fact
 from schemas.ids import sort_key
 from schemas.requests import JobSubmit
-from services.admission import compose
-from services.admission.core import AdmissionCore
+from services.admission.commands import compose
+from services.admission.core.admission import AdmissionCore
 from services.domain.core import NEVER
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
 from services.runtime.edge import Refused
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.plugins import load_named
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge.plugins import load_named
 
 OUTSIDE: Final = (
     f.JobSubmitted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.admission.edge import Doors
 from services.runtime.config.file import Config
 from services.runtime.main import Options, run

@@ -17,25 +17,25 @@ from aiohttp import web
 from schemas import facts as f
 from schemas.facts import Fact
 from schemas.subjects import OBJECTS
-from services.admission.checkpoints import Checkpoints
-from services.admission.core import AdmissionCore
-from services.admission.desk import Desk
-from services.admission.door_http import HttpDoor, body_room
-from services.admission.door_nats import SUBJECTS, NatsDoor
-from services.admission.foretell import Foretelling, Schedulers
-from services.admission.gate import Gate
-from services.admission.guest_turns import GuestTurns
-from services.admission.guests import Guests
-from services.admission.logs import Logs
-from services.admission.output import Files, Outputs
-from services.admission.payloads import Payloads
-from services.admission.removed import Removed
-from services.admission.retention import Retention
-from services.admission.secrets import Secrets
-from services.admission.shares import Shares
-from services.admission.tokens import GuestTokens
-from services.admission.usages import Usages
-from services.admission.web import errors_as_answers
+from services.admission.answers import errors_as_answers
+from services.admission.commands.dispatcher import Desk
+from services.admission.commands.request_audit import Gate
+from services.admission.commands.whatif import Foretelling, Schedulers
+from services.admission.core.admission import AdmissionCore
+from services.admission.guests.guests import Guests
+from services.admission.guests.tokens import GuestTokens
+from services.admission.guests.turns import GuestTurns
+from services.admission.guests.usage_reports import Usages
+from services.admission.http.door import HttpDoor, body_room
+from services.admission.nats_api import SUBJECTS, NatsDoor
+from services.admission.storage.checkpoints import Checkpoints
+from services.admission.storage.log_retention import Logs
+from services.admission.storage.output import Files, Outputs
+from services.admission.storage.payloads import Payloads
+from services.admission.storage.quotas import Shares
+from services.admission.storage.removed import Removed
+from services.admission.storage.retention import Retention
+from services.admission.storage.secrets import Secrets
 from services.domain.custody.meta import Meta
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities

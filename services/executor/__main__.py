@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from services.executor.core import ExecutorCore
-from services.executor.edge import ExecutorEdge
+from services.executor.core.executor import ExecutorCore
+from services.executor.edge.executor import ExecutorEdge
 from services.runtime.config.file import Config
 from services.runtime.main import Options, run
 from services.runtime.service import Service

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from services.executor.calls import Phase
-from services.executor.lifecycle import ASKED, TOLD, Aim
+from services.executor.core.calls import Phase
+from services.executor.core.lifecycle import ASKED, TOLD, Aim
 
 FILE: Final = Path(__file__).parents[2] / "docs" / "lifecycle.md"
 PHASES: Final = (None, *Phase)
@@ -30,8 +30,8 @@ _MEANS: Final = {
 }
 _HEAD: Final = """# The life of a VM
 
-This page is made from `services/executor/lifecycle.py` by `python -m services.executor.diagram`; the executor decides by the
-same tables. `tests/unit/test_executor_lifecycle.py` tries every pair of them, and every pair that is not in them.
+This page is made from `services/executor/core/lifecycle.py` by `python -m services.executor.diagram`; the executor decides
+by the same tables. `tests/unit/test_executor_lifecycle.py` tries every pair of them, and every pair that is not in them.
 
 ## What the journal wants
 

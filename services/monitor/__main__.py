@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.edge import MonitorEdge
 from services.runtime.config.file import Config
 from services.runtime.main import Options, run

@@ -28,7 +28,8 @@ from schemas.subjects import JOURNAL_STREAM, OPERATORS, SNAPSHOTS, query
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.event_backfill import refill
 from services.monitor.events import Publisher
 from services.monitor.explain.journal_facts import JournalFacts
 from services.monitor.explain.record import Records
@@ -40,32 +41,31 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.file import COMMIT_S, History, Still
 from services.monitor.history.kept import Kept
 from services.monitor.history.made import take_over
+from services.monitor.http import page_files
+from services.monitor.http.access import COOKIE, Access
+from services.monitor.http.audit_reads import AuditReads
+from services.monitor.http.audit_routes import AuditRoutes
+from services.monitor.http.billable import Billable
+from services.monitor.http.history_routes import HistoryReads
+from services.monitor.http.in_turn import InTurn
+from services.monitor.http.origin import Hosts
+from services.monitor.http.price_routes import PriceRoutes
+from services.monitor.http.queries import Queries
+from services.monitor.http.reads import Reads
+from services.monitor.http.refused import RefusedReads
+from services.monitor.http.refused_keys import RefusedKeys
+from services.monitor.http.session_routes import SessionRoutes
+from services.monitor.http.sessions import Sessions
+from services.monitor.http.sessions_kept import KeptSessions
+from services.monitor.http.stream import Stream
 from services.monitor.metrics.certificates import Certificates, endpoints
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.room import Room
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.metrics.token_ends import TokenEnds
-from services.monitor.pictures.levels import Levels
-from services.monitor.pictures.times import not_before
-from services.monitor.pictures.views import Views
-from services.monitor.refill import refill
-from services.monitor.serve import page_files
-from services.monitor.serve.access import COOKIE, Access
-from services.monitor.serve.audit_reads import AuditReads
-from services.monitor.serve.audit_routes import AuditRoutes
-from services.monitor.serve.billable import Billable
-from services.monitor.serve.history_routes import HistoryReads
-from services.monitor.serve.in_turn import InTurn
-from services.monitor.serve.origin import Hosts
-from services.monitor.serve.price_routes import PriceRoutes
-from services.monitor.serve.queries import Queries
-from services.monitor.serve.reads import Reads
-from services.monitor.serve.refused import RefusedReads
-from services.monitor.serve.refused_keys import RefusedKeys
-from services.monitor.serve.session_routes import SessionRoutes
-from services.monitor.serve.sessions import Sessions
-from services.monitor.serve.sessions_kept import KeptSessions
-from services.monitor.serve.stream import Stream
+from services.monitor.views.levels import Levels
+from services.monitor.views.times import not_before
+from services.monitor.views.views import Views
 from services.runtime.broker.line import Lines
 from services.runtime.broker.objects import Objects
 from services.runtime.callers.audit import Recorder

@@ -9,8 +9,8 @@ Rules
   1. Void facts are never published.
   2. A fact about a unit goes to the unit's department; one about a host to whom it is taken from or given to; else to `site`.
   3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.  A start from
-     a snapshot reads them back from there (`refill`).  Observations of load, one a second of each web department whatever it
-     does, have as much room of their own: they push out nothing else.
+     a snapshot reads them back from there (`event_backfill`).  Observations of load, one a second of each web department
+     whatever it does, have as much room of their own: they push out nothing else.
   4. What memory does not have any more is never left out in silence: `complete_from` says from which position on nothing is
      missing, by department, since what others have lost is nobody else's gap.
 """

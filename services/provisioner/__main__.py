@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.provisioner.edge import ConfigEdge
 from services.runtime.config.file import Config
 from services.runtime.main import Options, run

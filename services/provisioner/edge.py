@@ -33,8 +33,8 @@ from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
 from services.domain.custody.fold import RULES
 from services.domain.text.units import iso
-from services.provisioner.core import ProvisionerCore
-from services.provisioner.leases import Late
+from services.provisioner.core.leases import Late
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.answer import answer
 from services.runtime.broker.whence import Found, whence
 from services.runtime.callers.audit import Recorder

@@ -4,7 +4,7 @@
     widest-first = "phoenix_widest_first:ORDER"
 
 What it decides: whether a name that the configuration holds is that of a policy that can be used here.  What a policy may do
-is said where its type is (`services.scheduler.policies`: order, victims, scale); this module looks only at the form.
+is said where its type is (`services.scheduler.core.policies`: order, victims, scale); this module looks only at the form.
 
 Rules
   1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.
@@ -51,9 +51,9 @@ _PARTS: Final[dict[Kind, tuple[str, ...]]] = {  # what has to be callable; of vi
     "scaling": ("follow", "wanted"),
 }
 _FORM: Final[dict[Kind, str]] = {
-    "order": "an Order (services.scheduler.policies.order)",
-    "victims": "a function from hosts, candidates and a count to a Choice (services.scheduler.policies.victims)",
-    "scaling": "a Rule (services.scheduler.policies.scale)",
+    "order": "an Order (services.scheduler.core.policies.order)",
+    "victims": "a function from hosts, candidates and a count to a Choice (services.scheduler.core.policies.victims)",
+    "scaling": "a Rule (services.scheduler.core.policies.scale)",
 }
 _RESTART: Final = "; if it was installed while this runs, restart the cloud (phoenix down, phoenix up)"
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")  # schemas.config.PolicyName

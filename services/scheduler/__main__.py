@@ -16,11 +16,11 @@ from services.runtime.edge import Edge
 from services.runtime.log import get_log
 from services.runtime.main import Options, run
 from services.runtime.service import Service
-from services.scheduler import plugins
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.edge_web import WebEdge
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge import plugins
+from services.scheduler.edge.batch import BatchEdge
+from services.scheduler.edge.web import WebEdge
 
 
 def build(config: Config, options: Options) -> Service:

@@ -26,7 +26,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DOCUMENT: Final = ROOT / "docs" / "opennebula.md"
 _TYPES: Final = {"s": "string", "i": "int", "b": "bool", "a": "array"}
 _CALLED: Final = re.compile(r"\b([a-z]+)\.([a-z]+)\(")
-_CALLERS: Final = ("services/executor/opennebula.py",)
+_CALLERS: Final = ("services/executor/opennebula/client.py",)
 _SHOWN: Final = ("one.vm.info", "one.vmpool.info", "one.host.info", "one.hostpool.info")
 _FREE: Final = ("TEMPLATE", "USER_TEMPLATE")  # what is in there is the user's, or a host's own
 

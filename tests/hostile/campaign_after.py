@@ -23,7 +23,7 @@ import aiohttp
 
 from benchmarks.cloud import memory_mb, percentile
 from services.domain.custody.check import check
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.runtime import log
 from services.runtime.broker.connect import connect, jetstream, service_key
 from services.runtime.config.file import load

@@ -18,8 +18,8 @@ from yarl import URL
 from schemas import requests as r
 from schemas.ids import vm_tag
 from schemas.signals import SIGNALS
-from services.admission.guest_routes import ROUTES as GUEST_ROUTES
-from services.admission.tokens import GuestTokens, job_token
+from services.admission.guests.tokens import GuestTokens, job_token
+from services.admission.http.guest_routes import ROUTES as GUEST_ROUTES
 from tests.hostile.fuzz import TEXTS, Fuzz
 
 VISITORS: Final = 16
@@ -207,7 +207,7 @@ def _first(told: bytes) -> str:
 
 def routes() -> dict[str, list[tuple[str, str, Any]]]:
     """Of the doors, as the documents have them: method, path, what the body is meant to be."""
-    document = orjson.loads((Path(__file__).parents[2] / "services/admission/openapi.json").read_bytes())
+    document = orjson.loads((Path(__file__).parents[2] / "services/admission/http/openapi.json").read_bytes())
     door = [
         (method.upper(), path, KINDS.get(BODIES.get(path, "")))
         for path, methods in document["paths"].items()

@@ -14,9 +14,9 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 
 from schemas.subjects import request
-from services.admission import desk
-from services.admission.costs import GUEST
-from services.admission.tokens import job_token
+from services.admission.commands import dispatcher as desk
+from services.admission.commands.costs import GUEST
+from services.admission.guests.tokens import job_token
 from services.runtime.fair_queue import Bounds
 from services.runtime.http.guard import ANONYMOUS_S
 from services.runtime.turns import REFUSED

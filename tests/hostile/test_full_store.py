@@ -15,8 +15,9 @@ import pytest_asyncio
 from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.subjects import OBJECTS
-from services.admission import retention, shares
-from services.admission.retention import HIGH, LOW
+from services.admission.storage import quotas as shares
+from services.admission.storage import retention
+from services.admission.storage.retention import HIGH, LOW
 from tests.support.admission_house import House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

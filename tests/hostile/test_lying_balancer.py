@@ -22,13 +22,13 @@ from schemas.config import CloudConfig, User
 from schemas.envelope import decode
 from schemas.signals import SIGNALS
 from services.domain.signal_drops import Drop
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.signal_line import Message, Newest
 from services.runtime.log import get_log
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.claims import Claims
-from services.scheduler.edge_web import WebEdge
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge.claims import Claims
+from services.scheduler.edge.web import WebEdge
 from tests.hostile.fuzz import Fuzz
 from tests.support.world import World, batch, web
 

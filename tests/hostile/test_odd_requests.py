@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 
 from schemas.subjects import query
-from services.admission.guest_routes import ROUTES as GUESTS
-from services.admission.routes import ROUTES
+from services.admission.http.guest_routes import ROUTES as GUESTS
+from services.admission.http.routes import ROUTES
 from services.monitor.edge import MonitorEdge
 from services.runtime.http.server import METHODS
 from services.runtime.service import Service

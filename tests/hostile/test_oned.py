@@ -24,12 +24,12 @@ from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.executor.calls import HostsSeen, PoolSeen
-from services.executor.core import ExecutorCore
-from services.executor.errors import ERRORS, Unreachable
-from services.executor.opennebula import _decode, _root, _Transport, host_reader, host_samples, sights, vm_reader
-from services.executor.pools import MOST
-from services.executor.site import _UNREADABLE
+from services.executor.core.calls import HostsSeen, PoolSeen
+from services.executor.core.executor import ExecutorCore
+from services.executor.opennebula.client import _decode, _root, _Transport, host_reader, host_samples, sights, vm_reader
+from services.executor.opennebula.client_pool import _UNREADABLE
+from services.executor.opennebula.errors import ERRORS, Unreachable
+from services.executor.opennebula.pools import MOST
 
 ROUNDS = 300 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 HOST = (

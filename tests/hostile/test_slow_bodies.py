@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from services.admission import door_http
-from services.admission.door_http import LARGE_BYTES
+from services.admission.http import door as door_http
+from services.admission.http.door import LARGE_BYTES
 from tests.support.admission_house import House, house
 from tests.support.until import until
 

@@ -15,7 +15,7 @@ from phoenix.local.guest.door import Boot
 from schemas import facts as f
 from schemas.reasons import Code, because
 from schemas.subjects import OBJECTS
-from services.admission.checkpoints import Checkpoints
+from services.admission.storage.checkpoints import Checkpoints
 from services.runtime.broker.objects import Objects
 from tests.support.admission_house import House, house
 

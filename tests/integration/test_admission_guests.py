@@ -16,8 +16,10 @@ from phoenix.local.guest.door import Boot, Command
 from schemas import facts as f
 from schemas.measures import Measures
 from schemas.reasons import Code, because
-from services.admission import core, guests, output
-from services.admission.boot import COMMAND_SCRIPT
+from services.admission.core import admission as core
+from services.admission.guests import guests
+from services.admission.guests.boot import COMMAND_SCRIPT
+from services.admission.storage import output
 from services.runtime.config import secret_files
 from tests.support.admission_house import House, house
 from tests.support.leaks import places
@@ -401,7 +403,7 @@ async def test_launches(here: House) -> None:
 
 
 async def test_writers_wait_while_nobody_reads(here: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.admission.launch.UNREAD_MAX_BYTES", 1000)
+    monkeypatch.setattr("services.admission.guests.launch.UNREAD_MAX_BYTES", 1000)
     job = await running(here, cores=1)
     guest = here.guest(job)
     await guest.call("POST", "launch", {"id": "L", "argv": ["x"], "tasks": 1})

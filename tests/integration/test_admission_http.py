@@ -21,9 +21,9 @@ from schemas.config import WebPolicy
 from schemas.examples import SIGNALS
 from schemas.reasons import Code, because
 from schemas.signals import ClaimSignal
-from services.admission import openapi
-from services.admission.guest_routes import ROUTES as GUESTS
-from services.admission.routes import ROUTES
+from services.admission.http import openapi
+from services.admission.http.guest_routes import ROUTES as GUESTS
+from services.admission.http.routes import ROUTES
 from services.runtime import tokens
 from services.runtime.broker import credentials
 from tests.support.admission_house import House, house
@@ -459,7 +459,9 @@ async def test_the_openapi_document_is_what_is_served(here: House) -> None:
     status, served = await call(here, "", "GET", "/openapi.json")
     assert status == 200
     kept = (Path(openapi.__file__).parent / "openapi.json").read_bytes()
-    assert kept == openapi.document(), "run: python -m services.admission.openapi > services/admission/openapi.json"
+    assert kept == openapi.document(), (
+        "run: python -m services.admission.http.openapi > services/admission/http/openapi.json"
+    )
     assert served == msgspec.json.decode(kept)
     assert served["openapi"].startswith("3.1")
     routes = here.doors._runner.app.router.routes()  # type: ignore[union-attr]

@@ -14,9 +14,9 @@ import pytest_asyncio
 from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.subjects import AUDIT_STREAM, JOURNAL_STREAM, audit, request
-from services.admission.core import AdmissionCore
-from services.monitor.serve import audit_reads
-from services.monitor.serve.audit_reads import AuditReads, Wanted
+from services.admission.core.admission import AdmissionCore
+from services.monitor.http import audit_reads
+from services.monitor.http.audit_reads import AuditReads, Wanted
 from services.runtime.callers.audit import REFUSED_BURST, REFUSED_PER_S
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from schemas import facts as f
 from schemas.subjects import JOURNAL_STREAM
-from services.admission.desk import CHANGES_BURST
+from services.admission.commands.dispatcher import CHANGES_BURST
 from services.monitor.history.archivist import Archivist
 from tests.support.admission_house import House, house
 from tests.support.shells import LOG

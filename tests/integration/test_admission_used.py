@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from schemas import facts as f
 from schemas.measures import CORES_MAX, JobMeasures
-from services.admission.job_usages import CLOCK_S
+from services.admission.guests.usage_facts import CLOCK_S
 from tests.integration.test_admission_resumed import Suspended, job_of
 from tests.support.admission_house import House, house
 from tests.support.until import until

@@ -13,7 +13,7 @@ import pytest_asyncio
 from schemas import facts as f
 from schemas.config import CloudConfig, Warm
 from schemas.reasons import Code, because
-from services.admission.tokens import job_token
+from services.admission.guests.tokens import job_token
 from tests.support.admission_house import CLOUD_ID, Guest, House, house
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from schemas import facts as f
-from services.executor.edge import ExecutorEdge
-from services.executor.outcomes import Failure
+from services.executor.core.call_errors import Failure
+from services.executor.edge.executor import ExecutorEdge
 from tests.support import one_proxy as wrong
 from tests.support.executor_stage import FAST, Stage, stage
 from tests.support.nats import NatsServer, running_server

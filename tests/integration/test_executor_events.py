@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.edge import ExecutorEdge
-from services.executor.hearsay import GRACE_S, PROOF_MIN, Hearsay
-from services.executor.poll import HOSTS_GAP_S
+from services.executor.edge.event_hints import GRACE_S, PROOF_MIN, Hearsay
+from services.executor.edge.executor import ExecutorEdge
+from services.executor.edge.poll import HOSTS_GAP_S
 from tests.support.executor_stage import FAST, Stage, stage
 from tests.support.nats import NatsServer, running_server
 

@@ -10,7 +10,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
-from services.executor.calls import Phase
+from services.executor.core.calls import Phase
 from tests.support.executor_stage import FAST, WHY, Stage, stage
 from tests.support.nats import NatsServer, running_server
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.core import ExecutorCore
+from services.executor.core.executor import ExecutorCore
 from services.runtime.config.file import dump_toml
 from services.runtime.service import Service
 from tests.support import forked

@@ -18,7 +18,7 @@ from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS
 from services.domain.custody.fold import RULES
 from services.domain.exits import Stop
 from services.monitor import edge
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.edge import MonitorEdge
 from services.monitor.explain.journal_facts import JournalFacts
 from services.monitor.history import file

@@ -13,11 +13,11 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from services.domain.custody.fold import RULES
 from services.domain.exits import Exit
-from services.scheduler import plugins
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.edge_web import WebEdge
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge import plugins
+from services.scheduler.edge.batch import BatchEdge
+from services.scheduler.edge.web import WebEdge
 from tests.support.plugins import elsewhere, install, order, packages
 from tests.support.shells import LOG, Running, World
 from tests.support.until import DEADLINE_S, until

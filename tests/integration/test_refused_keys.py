@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from schemas.audit import AuditRecord
-from services.monitor.serve import refused_keys
-from services.monitor.serve.refused_keys import RefusedKeys
+from services.monitor.http import refused_keys
+from services.monitor.http.refused_keys import RefusedKeys
 from services.runtime.broker import credentials, permissions
 from services.runtime.broker.denials import Denied
 from services.runtime.log import get_log

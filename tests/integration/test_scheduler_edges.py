@@ -18,10 +18,10 @@ from schemas.config import CloudConfig, User
 from schemas.envelope import decode
 from services.domain.custody.fold import RULES
 from services.runtime.service import Service
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.edge_web import WebEdge
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge.batch import BatchEdge
+from services.scheduler.edge.web import WebEdge
 from tests.support.shells import World
 from tests.support.until import DEADLINE_S, until
 from tests.support.world import batch, web

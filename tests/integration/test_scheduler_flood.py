@@ -9,8 +9,8 @@ import time
 from urllib.parse import urlsplit
 
 from schemas import facts as f
-from services.scheduler.edge_web import WebEdge
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.edge.web import WebEdge
 from tests.integration.test_scheduler_edges import ask, scheduler
 from tests.support.shells import World
 from tests.support.until import until

@@ -25,13 +25,13 @@ from schemas.envelope import decode
 from schemas.ids import vm_tag
 from schemas.subjects import JOURNAL_STREAM, journal_writer
 from services.admission import metrics as admission
-from services.admission.tokens import GuestTokens, job_token
-from services.executor import metrics as executor
+from services.admission.guests.tokens import GuestTokens, job_token
+from services.executor.edge import metrics as executor
 from services.monitor.metrics import certificates, families, room, token_ends
 from services.runtime.config import file as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL
-from services.scheduler import metrics as scheduler
+from services.scheduler.edge import metrics as scheduler
 from tests.integration.up_cloud import Cloud, signpost, until
 from tests.support.leaks import content, messages, places
 from tests.support.scraped import faults, linted

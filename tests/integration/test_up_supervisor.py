@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from phoenix.local import stack_config, stack_settings
-from services.monitor.serve import sessions_kept
+from services.monitor.http import sessions_kept
 from tests.integration.up_cloud import Cloud, until
 from tests.support.small_disk import SmallDisk
 

@@ -1,6 +1,6 @@
 """Exhaustive explicit-state model of the custody protocol (docs/protocol.md), with one or two batch departments.
 
-With two, the targets are those of the product itself (`services.provisioner.policies.phoenix.targets`), so the model checks
+With two, the targets are those of the product itself (`services.provisioner.core.policies.phoenix.targets`), so the model checks
 the very function that runs: idle hosts move between batch departments, occupied ones do not.
 
 Theory of operation
@@ -24,7 +24,7 @@ import sys
 import time
 from itertools import combinations
 
-from services.provisioner.policies.phoenix import Claim, targets
+from services.provisioner.core.policies.phoenix import Claim, targets
 
 FREE, HELD_B, HELD_W, DRAIN, LOST, HELD_C = range(6)
 HELD = (HELD_B, HELD_W, HELD_C)

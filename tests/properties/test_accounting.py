@@ -22,9 +22,9 @@ from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.domain.custody.fold import Custody
 from services.domain.sharing.lending import owned
-from services.monitor.core import MonitorCore
-from services.monitor.pictures.usage import EVER, usage
-from services.scheduler.batch.core import BatchCore
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.views.usage import EVER, usage
+from services.scheduler.core.batch.core import BatchCore
 from tests.properties.test_multi_factor import USERS, play, world_of
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud, web

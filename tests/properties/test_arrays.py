@@ -22,11 +22,11 @@ from schemas.ids import element_id, job_of
 from services.domain import specs
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.schema import dump
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.policies.known import ORDERS
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.policies.known import ORDERS
 from tests.properties.test_scheduler_cores import BOUNDS, KINDS, hpc, pick, play
 from tests.support.world import World
 from tests.unit.frame_cores import cores

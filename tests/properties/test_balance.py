@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.config import Balance
 from schemas.reasons import Code
-from services.scheduler.policies.balance import FULL_ENOUGH, Load, Machine, Move, cost_s, plan
+from services.scheduler.core.policies.balance import FULL_ENOUGH, Load, Machine, Move, cost_s, plan
 from tests.support.balancing import busy_cluster, moves, observe
 
 CORES = 16

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from phoenix.billing.bill import DAY_MS, Bill, of_day
 from services.monitor.history.reads import collected
-from services.monitor.serve import billable
+from services.monitor.http import billable
 from services.runtime.config.prices import PER, PER_JOB, Prices, parse
 from tests.properties.test_accounting import STEPS, house, step
 from tests.properties.test_history import Written, played

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from schemas.config import BatchPolicy, MultiFactor
 from schemas.reasons import Code
 from services.domain.text import sentence
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain.why import why
-from services.scheduler.policies import order_conservative as conservative
-from services.scheduler.policies import order_easy
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies import order_conservative as conservative
+from services.scheduler.core.policies import order_easy
+from services.scheduler.lookahead.why import why
 from tests.properties.test_easy import (
     CORES,
     RUNS,

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.policies import order_conservative as conservative
-from services.scheduler.policies.order import Reserved, Situation, Start
+from services.scheduler.core.policies import order_conservative as conservative
+from services.scheduler.core.policies.order import Reserved, Situation, Start
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Place, Shape
 from tests.properties.test_orders_plain import play
 from tests.support.scheduling import core
 from tests.support.world import World

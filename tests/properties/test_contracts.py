@@ -28,10 +28,10 @@ from services.domain.sharing.host_ownership import usable as usable_now
 from services.domain.sharing.lending import ANY, UNLIMITED, limit, owned
 from services.domain.sharing.loans import NOBODY
 from services.domain.sharing.withheld import withheld
-from services.provisioner.core import ProvisionerCore
-from services.provisioner.policies.contracts import targets_within
-from services.provisioner.policies.phoenix import Claim
-from services.scheduler.batch.core import BatchCore
+from services.provisioner.core.policies.contracts import targets_within
+from services.provisioner.core.policies.phoenix import Claim
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud, web
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.reasons import Code
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies import order_easy
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies import order_easy
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
 

@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import MultiFactor
-from services.scheduler.derived import usage as derived
-from services.scheduler.derived.usage import Holding, Usage
-from services.scheduler.explain.why import queue_view
-from services.scheduler.policies.order_multi_factor import fair
+from services.scheduler.core.policies.order_multi_factor import fair
+from services.scheduler.core.state import usage as derived
+from services.scheduler.core.state.usage import Holding, Usage
+from services.scheduler.lookahead.why import queue_view
 from tests.properties.test_multi_factor import one_host, ran, weigh
 from tests.support.scheduling import core
 from tests.support.world import START, World

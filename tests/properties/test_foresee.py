@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.foreseen import Foreseen, Sure
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain.foresee import foresee
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.lookahead.foresee import foresee
 from tests.support.world import World, batch, cloud
 
 EXAMPLES = 60

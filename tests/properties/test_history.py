@@ -21,13 +21,13 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
+from services.monitor.core.buckets import DAY_MS, Bucket, Buckets, Row, Span, add
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import EVERYTHING, History
 from services.monitor.history.kept import Kept
 from services.monitor.history.reads import collected
 from services.monitor.history.schema import dump
-from services.monitor.model.buckets import DAY_MS, Bucket, Buckets, Row, Span, add
-from services.monitor.pictures.usage import Older, gaps, usage
+from services.monitor.views.usage import Older, gaps, usage
 from tests.properties.test_accounting import STEPS, house, step
 from tests.support.examples import few
 from tests.support.world import Seat, World

@@ -24,9 +24,9 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.domain.timetable import Ground, Part, Slot, Timetable
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.order_leases_seats import Seats
-from services.scheduler.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.order_leases_seats import Seats
+from services.scheduler.core.policies.preemption import Cost, cheapest_first
 from tests.support.leases import external, lease, settle, site, told, until
 from tests.support.scheduling import core
 from tests.support.world import START, World

@@ -14,15 +14,15 @@ import pytest
 
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.scheduler.derived.forecast import Ending
-from services.scheduler.derived.queue import Lane
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import Place
-from services.scheduler.policies import order_leases
-from services.scheduler.policies.order import Reserved, Situation, Start
-from services.scheduler.policies.order_leases_seats import Seats, saving
-from services.scheduler.policies.preemption import overhead_s, resume_s, suspend_s
-from services.scheduler.policies.reservation import Gap, gap_for
+from services.scheduler.core.policies import order_leases
+from services.scheduler.core.policies.order import Reserved, Situation, Start
+from services.scheduler.core.policies.order_leases_seats import Seats, saving
+from services.scheduler.core.policies.preemption import overhead_s, resume_s, suspend_s
+from services.scheduler.core.policies.reservation import Gap, gap_for
+from services.scheduler.core.state.forecast import Ending
+from services.scheduler.core.state.queue import Lane
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Place
 from tests.support.leases import begun, external, lease, site, until
 from tests.support.scheduling import core
 from tests.support.world import World

@@ -14,13 +14,13 @@ import pytest
 
 from schemas.config import BatchPolicy, Leases
 from services.domain.core import NEVER
-from services.scheduler.derived.forecast import Ending
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import Booking, Kind, Shape
-from services.scheduler.policies.order import Agenda, Situation
-from services.scheduler.policies.order_leases import agenda
-from services.scheduler.policies.order_leases_seats import ROUNDING_S, Seat, Seats, saving
-from services.scheduler.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.policies.order import Agenda, Situation
+from services.scheduler.core.policies.order_leases import agenda
+from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seat, Seats, saving
+from services.scheduler.core.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.state.forecast import Ending
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Booking, Kind, Shape
 
 NOW = 100.0
 CORES, MEMORY_MB = 4, 6

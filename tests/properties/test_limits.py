@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import BatchLimits, Department, Quality, UserLimits
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.known import ORDERS
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.known import ORDERS
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud
 

@@ -22,9 +22,9 @@ from schemas import facts as f
 from schemas.config import MultiFactor, User
 from schemas.envelope import decode
 from schemas.reasons import Code
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain.why import queue_view, why
-from services.scheduler.policies import order_multi_factor as multi
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies import order_multi_factor as multi
+from services.scheduler.lookahead.why import queue_view, why
 from tests.support.scheduling import cluster, core, decide
 from tests.support.world import START, World, batch, cloud
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.derived.queue import Lane
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.policies import order_easy, order_fcfs, order_first_fit, order_shortest_first
-from services.scheduler.policies.order import Reserved, Situation, Start
-from services.scheduler.policies.reservation import Gap
+from services.scheduler.core.policies import order_easy, order_fcfs, order_first_fit, order_shortest_first
+from services.scheduler.core.policies.order import Reserved, Situation, Start
+from services.scheduler.core.policies.reservation import Gap
+from services.scheduler.core.state.queue import Lane
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Place, Shape
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
 

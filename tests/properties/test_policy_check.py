@@ -28,13 +28,13 @@ from phoenix.policy_check.verdict import judged
 from schemas.config import BatchPolicy, WebPolicy
 from schemas.reasons import Code, because
 from services.runtime.plugins import BUILTIN
-from services.scheduler.derived.shape import Place
-from services.scheduler.policies import known, scale_threshold
-from services.scheduler.policies.order import Order, Situation, Start
-from services.scheduler.policies.order_easy import plan as easy
-from services.scheduler.policies.order_first_fit import plan as first_fit
-from services.scheduler.policies.scale import Heard, Memory, Rule
-from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.policies import known, scale_threshold
+from services.scheduler.core.policies.order import Order, Situation, Start
+from services.scheduler.core.policies.order_easy import plan as easy
+from services.scheduler.core.policies.order_first_fit import plan as first_fit
+from services.scheduler.core.policies.scale import Heard, Memory, Rule
+from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.state.shape import Place
 from tests.support.examples import few
 
 EXAMPLES = few(6, searching=15)  # of ours; they are tried with more in the properties of their own

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.ids import sort_key
 from schemas.reasons import Code
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.known import ORDERS
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.known import ORDERS
 from tests.support.world import World, batch, cloud
 
 NAMES = sorted(({*ORDERS} - {"leases"}) | {"multi-factor"})  # there best-effort makes way for leases alone

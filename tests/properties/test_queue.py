@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.scheduler.derived.queue import LaneKey, Queue
-from services.scheduler.derived.shape import Place, Shape
+from services.scheduler.core.state.queue import LaneKey, Queue
+from services.scheduler.core.state.shape import Place, Shape
 
 SHAPES = [Shape(1, cores, 1, False) for cores in (1, 2, 3)]
 LENGTHS = (60.0, 3600.0)

@@ -27,10 +27,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from phoenix.local.opennebula.templates import parse
-from services.admission import plain
-from services.admission.boot import Boot, BootInput
-from services.executor.calls import Allocate
-from services.executor.template import TemplateError, Templates
+from services.admission.guests import boot_text as plain
+from services.admission.guests.boot import Boot, BootInput
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.template import TemplateError, Templates
 from tests.support.script_guest import ACCOUNT, SCRIPT, context_file
 
 # What shells, templates and C programs treat as special, more often than chance would draw it.

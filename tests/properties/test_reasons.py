@@ -23,17 +23,17 @@ from schemas.config import BatchLimits, Leases, Quality, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code, Reason
 from services.domain.core import NEVER
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
-from services.monitor.pictures.views import Views
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain import reasons, turns
-from services.scheduler.explain.foresee import Foreseen, copied, core_of, foresee
-from services.scheduler.explain.reasons import Reasons
-from services.scheduler.explain.standing import Standing
-from services.scheduler.explain.turns import Turns
-from services.scheduler.explain.why import why
-from services.scheduler.policies.order_conservative import reservation
+from services.monitor.views.views import Views
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.order_conservative import reservation
+from services.scheduler.lookahead import reasons, turns
+from services.scheduler.lookahead.foresee import Foreseen, copied, core_of, foresee
+from services.scheduler.lookahead.reasons import Reasons
+from services.scheduler.lookahead.standing import Standing
+from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.why import why
 from tests.support.world import World, batch, cloud
 
 ORDERS = ("fcfs", "first-fit", "shortest-first", "easy", "conservative", "svmsched", "leases", "multi-factor")

@@ -22,10 +22,10 @@ from schemas import facts as f
 from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.reasons import Code
 from services.domain.capabilities import ALL
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.known import ORDERS
-from services.scheduler.web.core import WebCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, batch, cloud, web
 
 HOSTS = ("h1", "h2", "h3", "h4")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.reasons import Code
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.scheduling import core
 from tests.support.services import shared, used
 from tests.support.world import World

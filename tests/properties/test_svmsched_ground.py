@@ -8,10 +8,10 @@ from typing import NamedTuple
 import pytest
 
 from services.domain.custody.state import Unit
-from services.scheduler.derived.room import Free, Room
-from services.scheduler.derived.shape import Shape
-from services.scheduler.policies.order import Situation
-from services.scheduler.policies.order_svmsched_ground import Ground, newest_of
+from services.scheduler.core.policies.order import Situation
+from services.scheduler.core.policies.order_svmsched_ground import Ground, newest_of
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Shape
 from tests.support.scheduling import core
 from tests.support.services import best_effort, long, shared, start
 from tests.support.world import World

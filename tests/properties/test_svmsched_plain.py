@@ -16,16 +16,16 @@ import pytest
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
 from services.domain.sharing.service_share import Shares, percent
-from services.scheduler.derived.forecast import Ending
-from services.scheduler.derived.queue import Lane
-from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.policies import order_svmsched
-from services.scheduler.policies.order import Reserved, Situation
-from services.scheduler.policies.order_svmsched import in_turn
-from services.scheduler.policies.order_svmsched_ground import Ground, newest_of
-from services.scheduler.policies.order_svmsched_shares import hosts_wanted, needs, shares_of, used_by
-from services.scheduler.policies.reservation import Gap, gap_for
+from services.scheduler.core.policies import order_svmsched
+from services.scheduler.core.policies.order import Reserved, Situation
+from services.scheduler.core.policies.order_svmsched import in_turn
+from services.scheduler.core.policies.order_svmsched_ground import Ground, newest_of
+from services.scheduler.core.policies.order_svmsched_shares import hosts_wanted, needs, shares_of, used_by
+from services.scheduler.core.policies.reservation import Gap, gap_for
+from services.scheduler.core.state.forecast import Ending
+from services.scheduler.core.state.queue import Lane
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Place, Shape
 from tests.support.scheduling import core
 from tests.support.services import shared
 from tests.support.world import World

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.domain.timetable import Ground, Part, Slot, Timetable
-from services.scheduler.derived.room import Free, Room
-from services.scheduler.derived.shape import Shape
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Shape
 
 HOSTS = st.lists(st.tuples(st.integers(1, 6), st.sampled_from([512, 1024, 4096])), min_size=1, max_size=6)
 PARTS = st.builds(

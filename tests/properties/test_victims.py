@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import Victims
-from services.scheduler.policies.known import VICTIMS
-from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.policies.known import VICTIMS
+from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
 
 Crowd = tuple[list[HostLoad], dict[str, Candidate], int]
 NAMES = sorted(VICTIMS)

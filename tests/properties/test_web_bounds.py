@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.reasons import Code
-from services.scheduler.policies import scale_forecast
-from services.scheduler.policies.scale_forecast import Bucket
-from services.scheduler.policies.scale_schedule import Timetable
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.policies import scale_forecast
+from services.scheduler.core.policies.scale_forecast import Bucket
+from services.scheduler.core.policies.scale_schedule import Timetable
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, cloud, web
 
 HOUR = 3600.0

@@ -23,7 +23,7 @@ from schemas.config import CloudConfig
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import NullCore, World, cloud, web
 
 NOT_NEEDED = (Code.SCALE_DOWN, Code.SCALED_BY_PERSON)

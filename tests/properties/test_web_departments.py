@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 from services.domain.sharing.lending import UNLIMITED
 from services.domain.sharing.loans import fit
 from services.domain.sharing.max_min import Part, fill, fill_within
-from services.provisioner.policies.contracts import targets_within
-from services.provisioner.policies.phoenix import Claim, targets, web_ranks
+from services.provisioner.core.policies.contracts import targets_within
+from services.provisioner.core.policies.phoenix import Claim, targets, web_ranks
 
 Policy = Callable[[list[Claim], int], dict[str, int]]
 WEIGHTS = st.sampled_from([0.3, 0.5, 1.0, 1.0, 2.0, 3.0])

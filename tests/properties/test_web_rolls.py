@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.reasons import Code
-from services.scheduler.web.release import before
-from services.scheduler.web.why import why
+from services.scheduler.core.web.release import before
+from services.scheduler.lookahead.why_web import why
 from tests.support.releases import CRASH_S, Fates, Users, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World
 

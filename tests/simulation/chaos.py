@@ -45,15 +45,15 @@ import msgspec
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy
 from schemas.subjects import journal
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.domain.custody.check import check
 from services.domain.custody.fold import RULES, Custody
-from services.executor.core import ExecutorCore
-from services.provisioner.core import ProvisionerCore
+from services.executor.core.executor import ExecutorCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.snapshots import Snapshot
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
 from tests.simulation.chaos_executor import Hands
 from tests.simulation.chaos_node import Deposed, Message, Node
 from tests.simulation.chaos_people import People

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from services.executor.calls import (
+from services.executor.core.calls import (
     Call,
     Deploy,
     HostsSeen,

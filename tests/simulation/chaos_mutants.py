@@ -12,19 +12,19 @@ import msgspec
 
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Void
-from services.executor import launches as launches_module
-from services.executor.calls import Call, Deploy, Terminate
-from services.executor.core import ExecutorCore
-from services.executor.fleet import Fleet
-from services.executor.hosts import HostDesk
-from services.executor.launches import Launches
-from services.executor.ledger import Ledger, LedgerState
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.derived.limits import Limits
+from services.executor.core import allocations as launches_module
+from services.executor.core.allocations import Launches
+from services.executor.core.calls import Call, Deploy, Terminate
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.ledger import Ledger, LedgerState
+from services.executor.core.vm_reconciler import Fleet
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.state.limits import Limits
 from tests.simulation.chaos import Chaos
 from tests.simulation.chaos_node import Message, Node
 

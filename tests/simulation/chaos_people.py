@@ -1,7 +1,8 @@
 """Everybody outside of the services in a simulated cloud: people, scripts in their VMs, load balancers, bad luck.
 
-Guests speak to admission by its own rules (`services.admission.compose`): they ask again until they are answered, power off
-only when told that their report is journaled or that they are gone, and may reach a door that is deposed and does not know it.
+Guests speak to admission by its own rules (`services.admission.commands.compose`): they ask again until they are answered,
+power off only when told that their report is journaled or that they are gone, and may reach a door that is deposed and does
+not know it.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from schemas.config import OnTerm
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of
 from schemas.releases import Release
-from services.admission import compose, standing, warm
+from services.admission.commands import compose
+from services.admission.core import attempt_status as standing
+from services.admission.core import vm_reuse
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.state import Unit
-from services.executor.calls import Phase
+from services.executor.core.calls import Phase
 from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node
 from tests.simulation.chaos_policies import COMPLETES, WALLTIME_S
@@ -262,7 +265,7 @@ class People:
     def _next(self, machine: Machine, door: Node) -> bool:
         """Its job has completed: it asks what is next."""
         now = door.now(self.world.clock)
-        told = warm.following(door.core, machine.unit, machine.attempt, machine.rank, now)
+        told = vm_reuse.following(door.core, machine.unit, machine.attempt, machine.rank, now)
         if told == "gone":
             return self.world.site.power_off(machine)
         if told == "park":
@@ -278,7 +281,7 @@ class People:
 
     def _parked(self, door: Node, machine: Machine, drafted: list[Fact]) -> list[Fact]:
         vm = door.custody.bound(machine.unit, machine.attempt, machine.rank)
-        return warm.parked(door.core, vm, door.now(self.world.clock), drafted)
+        return vm_reuse.parked(door.core, vm, door.now(self.world.clock), drafted)
 
     def _begin(self, machine: Machine, door: Node, attempt: int) -> bool:
         known = door.custody.state.units[machine.unit]

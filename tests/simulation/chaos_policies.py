@@ -34,8 +34,8 @@ from schemas.config import (
 )
 from schemas.facts import Lease
 from services.domain.capabilities import ALL
-from services.scheduler.policies import order_multi_factor
-from services.scheduler.policies.known import ORDERS, VICTIMS
+from services.scheduler.core.policies import order_multi_factor
+from services.scheduler.core.policies.known import ORDERS, VICTIMS
 
 COLD: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "cold_migration")
 DRAWN: Final = 2

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from services.executor.calls import (
+from services.executor.core.calls import (
     Allocate,
     Call,
     Deploy,

@@ -15,10 +15,10 @@ import pytest
 
 from schemas.config import Lending
 from services.domain.capabilities import ALL
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies import order_multi_factor
-from services.scheduler.policies.known import ORDERS, VICTIMS
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies import order_multi_factor
+from services.scheduler.core.policies.known import ORDERS, VICTIMS
 from tests.simulation.chaos import Chaos
 from tests.simulation.chaos_mutants import MUTANTS
 from tests.simulation.chaos_policies import Draw

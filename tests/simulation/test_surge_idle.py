@@ -9,10 +9,10 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code
 from services.domain import text as sentences
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.why import why
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.lookahead.why_web import why
 from tests.support.releases import deploy
 from tests.support.world import World, batch, cloud, web
 

@@ -7,9 +7,9 @@ import pytest
 
 from schemas import facts as f
 from schemas.reasons import Code
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, batch, cloud, web
 
 HOSTS = 16

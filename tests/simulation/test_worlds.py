@@ -11,10 +11,10 @@ import pytest
 
 from schemas import facts as f
 from services.domain.custody.fold import Custody
-from services.executor.hosts import HostDesk
-from services.executor.ledger import Ledger
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
+from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.ledger import Ledger
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
 from tests.simulation.worlds_lands import Violation

@@ -44,7 +44,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy
 from schemas.ids import is_instance, sort_key
 from services.domain.custody.fold import RULES
-from services.executor.calls import Call
+from services.executor.core.calls import Call
 from tests.simulation.worlds_executor import Executors
 from tests.simulation.worlds_lands import EXECUTOR, Land, Lands, Violation
 from tests.simulation.worlds_site import CLOUD, CORES, MEMORY_MB, Machine, Site

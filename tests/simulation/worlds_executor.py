@@ -20,13 +20,13 @@ import msgspec
 
 from schemas import facts as f
 from services.domain.custody.fold import Custody
-from services.executor.appraisal import Known
-from services.executor.bands import Seen
-from services.executor.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
-from services.executor.core import ExecutorCore
-from services.executor.ledger import LedgerState, Room
-from services.executor.site_fault import Ended
-from services.executor.track import Track
+from services.executor.core.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.host_health import Known
+from services.executor.core.ledger import LedgerState, Room
+from services.executor.core.observed_vm import Track
+from services.executor.core.site_fault import Ended
+from services.executor.core.utilisation_reports import Seen
 from tests.simulation.worlds_lands import EXECUTOR, Lands, Numbers, Violation, feed, no_judge, normalise, pack
 from tests.simulation.worlds_site import Site
 

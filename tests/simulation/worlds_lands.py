@@ -28,13 +28,13 @@ from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.domain.custody.check import check
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
 
 EXECUTOR: Final = "executor"
 _encoder: Final = msgspec.msgpack.Encoder()

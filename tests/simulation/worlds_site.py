@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from services.executor.calls import Allocate, Call, Deploy, HostSight, Outcome, Phase, Result, Sight, Terminate
+from services.executor.core.calls import Allocate, Call, Deploy, HostSight, Outcome, Phase, Result, Sight, Terminate
 from tests.simulation.worlds_lands import Violation
 
 CLOUD: Final = "c1"

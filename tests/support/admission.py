@@ -9,9 +9,9 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Limits, User, W
 from schemas.facts import Fact
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from services.admission import compose
-from services.admission.compose import Caller
-from services.admission.core import AdmissionCore
+from services.admission.commands import compose
+from services.admission.commands.compose import Caller
+from services.admission.core.admission import AdmissionCore
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta, Void
 

@@ -26,7 +26,7 @@ from schemas.config import CloudConfig
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from schemas.subjects import JOURNAL_STREAM, journal, journal_writer, request
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.admission.edge import Doors
 from services.domain.custody.fold import RULES
 from services.runtime.broker import credentials

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import Balance
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 
 

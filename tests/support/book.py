@@ -8,8 +8,8 @@ from schemas import facts as f
 from schemas.reasons import Code, because
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.batch.book import Book
-from services.scheduler.batch.state import Again, State
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.state import Again, State
 from tests.support.world import batch, cloud
 
 AT = 10_000.0

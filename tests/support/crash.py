@@ -31,7 +31,7 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.ids import parse_vm_tag
 from services.domain.exits import Exit
-from services.executor.core import ExecutorCore
+from services.executor.core.executor import ExecutorCore
 from services.runtime.config.file import Nats, dump_toml
 from services.runtime.service import Service
 from tests.support import forked

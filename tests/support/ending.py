@@ -7,7 +7,7 @@ from typing import Any, Literal
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, cloud, web
 
 DRAIN_S = 5.0

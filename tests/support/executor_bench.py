@@ -13,7 +13,7 @@ from services.domain.capabilities import ALL as ALL_CAPABILITIES
 from services.domain.custody.check import check
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.executor.calls import (
+from services.executor.core.calls import (
     Allocate,
     Call,
     Deploy,
@@ -31,8 +31,8 @@ from services.executor.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.core import ExecutorCore
-from services.executor.ledger import Ledger, LedgerState
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.ledger import Ledger, LedgerState
 from tests.support.executor_stage import CLOUD, COLD, FAST, WHY, config_adopted
 
 ALL = 1000

@@ -21,9 +21,9 @@ from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.check import check
 from services.domain.custody.fold import RULES, Custody
-from services.executor.core import ExecutorCore
-from services.executor.edge import ExecutorEdge
-from services.executor.opennebula import OpenNebula
+from services.executor.core.executor import ExecutorCore
+from services.executor.edge.executor import ExecutorEdge
+from services.executor.opennebula.client import OpenNebula
 from services.runtime.config.file import Config, Data, Http
 from services.runtime.config.file import OpenNebula as OneConfig
 from services.runtime.service import Service

@@ -20,7 +20,7 @@ from schemas.ids import parse_vm_tag
 from services.domain.capabilities import ALL
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.executor.calls import (
+from services.executor.core.calls import (
     Allocate,
     Call,
     Deploy,
@@ -37,7 +37,7 @@ from services.executor.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.core import ExecutorCore
+from services.executor.core.executor import ExecutorCore
 from tests.support.executor_stage import CLOUD, FAST, WHY, config_adopted
 
 HOSTS, CORES = 3, 2

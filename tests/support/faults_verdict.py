@@ -21,17 +21,17 @@ from typing import Any, Final
 
 from schemas import facts as f
 from schemas.ids import is_instance
-from services.admission.core import AdmissionCore
-from services.admission.standing import stored_under
+from services.admission.core.admission import AdmissionCore
+from services.admission.core.attempt_status import stored_under
 from services.domain.custody.check import check
 from services.domain.custody.fold import Custody
-from services.executor.core import ExecutorCore
-from services.monitor.core import MonitorCore
-from services.provisioner.core import ProvisionerCore
+from services.executor.core.executor import ExecutorCore
+from services.monitor.core.monitor import MonitorCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal.fold import CoreFactory, Fold, Stored
 from services.runtime.journal.snapshots import Snapshot, restore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.faults import Siege
 
 LOOKS, LOOK_S = 20, 0.25

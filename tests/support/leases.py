@@ -11,7 +11,7 @@ from schemas.config import Leases
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.capabilities import ALL
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 
 

@@ -35,7 +35,7 @@ from schemas.reasons import Code, because
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS, journal
 from services.domain.custody.fold import RULES
 from services.domain.exits import Exit
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.record import parts
 from services.monitor.history.made import make_anew
 from services.monitor.history.schema import dump

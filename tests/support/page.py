@@ -16,15 +16,15 @@ from schemas.audit import AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.facts import ConfigAdopted
 from services.domain.custody.fold import RULES
-from services.monitor.serve import page_files
-from services.monitor.serve.access import Access
-from services.monitor.serve.origin import Hosts
-from services.monitor.serve.reads import Reads
-from services.monitor.serve.refused import RefusedReads
-from services.monitor.serve.session_routes import SessionRoutes
-from services.monitor.serve.sessions import Sessions
-from services.monitor.serve.sessions_kept import KeptSessions
-from services.monitor.serve.stream import Stream
+from services.monitor.http import page_files
+from services.monitor.http.access import Access
+from services.monitor.http.origin import Hosts
+from services.monitor.http.reads import Reads
+from services.monitor.http.refused import RefusedReads
+from services.monitor.http.session_routes import SessionRoutes
+from services.monitor.http.sessions import Sessions
+from services.monitor.http.sessions_kept import KeptSessions
+from services.monitor.http.stream import Stream
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from services.scheduler import plugins
-from services.scheduler.policies import known
+from services.scheduler.core.policies import known
+from services.scheduler.edge import plugins
 
 ORDER = '''"""Nobody starts: an order for tests.
 
@@ -18,7 +18,7 @@ Source: this test.
 
 import msgspec
 
-from services.scheduler.policies.order import Order
+from services.scheduler.core.policies.order import Order
 
 
 class Settings(msgspec.Struct, frozen=True):

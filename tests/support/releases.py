@@ -26,9 +26,9 @@ from schemas.reasons import Code
 from schemas.releases import Release
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.meter_answers import KEPT_S
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.meter.answers import KEPT_S
 from tests.support.world import NullCore, StandInGuests, World, cloud, web
 
 BOOT_S: Final = 0.5

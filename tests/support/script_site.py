@@ -13,9 +13,9 @@ import pyone
 from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
-from services.executor.calls import Allocate
-from services.executor.opennebula import OpenNebula
-from services.executor.template import Templates
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.client import OpenNebula
+from services.executor.opennebula.template import Templates
 from tests.support.admission_house import CLOUD_ID, House, house
 from tests.support.script_guest import ACCOUNT, ScriptDriver
 from tests.support.until import until

@@ -8,7 +8,7 @@ import msgspec
 
 from schemas import facts as f
 from services.domain.capabilities import ALL
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud
 

@@ -18,8 +18,8 @@ from schemas import facts as f
 from schemas.facts import Fact
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit, vm_key
-from services.executor.calls import Call, Deploy, Outcome, Phase, Result, Sight, VmsSeen
-from services.scheduler.batch.core import BatchCore
+from services.executor.core.calls import Call, Deploy, Outcome, Phase, Result, Sight, VmsSeen
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.executor_bench import Bench
 
 STEP_S: Final = 0.05

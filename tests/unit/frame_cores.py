@@ -18,8 +18,8 @@ DEPARTMENTS = {"batch": "hpc", "web": "web"}  # of the recorded journals, by the
 
 
 def found() -> dict[str, type[Any]]:
-    """Every core by its name: the classes that can do what a core does, of every `core.py` below services."""
-    modules = [m for path in sources("services") if (m := module(path)).endswith(".core") and m != Core.__module__]
+    """Every core by its name: the classes that can do what a core does, of every folder `core` of a service."""
+    modules = [m for path in sources("services") if ".core." in (m := module(path))]
     return {cls.__name__: cls for name in modules for cls in _classes(name)}
 
 

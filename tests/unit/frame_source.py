@@ -24,7 +24,7 @@ def tree(path: Path) -> ast.Module:
 
 
 def module(path: Path) -> str:
-    """``services.monitor.core`` for services/monitor/core.py."""
+    """``services.monitor.core.monitor`` for services/monitor/core/monitor.py."""
     parts = path.with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.releases import Release
-from services.admission.boot import COMMAND_SCRIPT, boot_of
+from services.admission.guests.boot import COMMAND_SCRIPT, boot_of
 from services.domain.custody.state import Unit
 
 

@@ -11,8 +11,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy
 from schemas.requests import HostDrain, HostNamed, JobSubmit, ScaleSet
-from services.admission import compose
-from services.admission.compose import Caller
+from services.admission.commands import compose
+from services.admission.commands.compose import Caller
 from services.domain.capabilities import ALL
 from services.domain.custody.meta import Void
 from services.runtime.edge import Refused

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from schemas import facts as f
-from services.admission import core as core_module
-from services.admission.core import AdmissionCore
+from services.admission.core import admission as core_module
+from services.admission.core.admission import AdmissionCore
 from services.domain.core import NEVER
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta, Void

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from services.admission.asked import Asked, asking
-from services.admission.desk import _charge
+from services.admission.commands.audit_context import Asked, asking
+from services.admission.commands.dispatcher import _charge
 from tests.support.toy import job
 
 

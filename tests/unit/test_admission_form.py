@@ -14,8 +14,8 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
-from services.admission import compose
-from services.admission.guests import BeganBody, ReportBody
+from services.admission.commands import compose
+from services.admission.guests.guests import BeganBody, ReportBody
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, ROOT, WIM, fold
 

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from schemas import requests as r
 from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRecord, cut
 from schemas.requests import Done, Error, JobResult, JobResults
-from services.admission.asked import Asked, asking, current
-from services.admission.gate import Gate
+from services.admission.commands.audit_context import Asked, asking, current
+from services.admission.commands.request_audit import Gate
 from services.runtime import tokens
 from services.runtime.bucket import Bucket, Buckets
 from services.runtime.callers import audit

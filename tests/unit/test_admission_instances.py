@@ -12,8 +12,8 @@ from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests import InstanceReport
-from services.admission import instances
-from services.admission.compose import Caller
+from services.admission.commands import instances
+from services.admission.commands.compose import Caller
 from services.domain.custody.fold import RULES
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, cloud, fold

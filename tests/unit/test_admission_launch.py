@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.admission import launch
-from services.admission.launch import EventBody, EventsBody, LaunchBody, Launches, blocks, refuse_beyond
+from services.admission.guests import launch
+from services.admission.guests.launch import EventBody, EventsBody, LaunchBody, Launches, blocks, refuse_beyond
 from services.runtime.edge import Refused
 
 KEY = ("7", 1)

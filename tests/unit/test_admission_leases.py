@@ -12,9 +12,9 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
 from schemas.reasons import Code, because
-from services.admission import compose, leases
-from services.admission.compose import Caller
-from services.admission.payloads import pack
+from services.admission.commands import compose, leases
+from services.admission.commands.compose import Caller
+from services.admission.storage.payloads import pack
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, BOB, LEO, MIA, ROOT, Fold, cloud
 
@@ -400,7 +400,7 @@ def test_without_a_script_the_machines_are_held() -> None:
 
 
 def test_a_refusal_is_read_by_programs_too() -> None:
-    from services.admission.web import failed
+    from services.admission.answers import failed
 
     details = r.LeaseRefusal(at=5.0, collides_with=("1",))
     told = msgspec.json.decode(r.encode(failed(Refused("conflict", "no", "start_at", details))))

@@ -12,8 +12,8 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
-from services.admission import core as core_module
-from services.admission.core import AdmissionCore, Answered
+from services.admission.core import admission as core_module
+from services.admission.core.admission import AdmissionCore, Answered
 from services.domain.core import NEVER
 from services.domain.custody import fold as custody_module
 from services.domain.custody.fold import Custody

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.requests import InputFile, JobSignal, JobSubmit
-from services.admission.payloads import pack
+from services.admission.storage.payloads import pack
 
 BASE = {"script": "x", "environment": {"A": "1", "B": "2"}, "request": "r"}
 

@@ -12,8 +12,8 @@ from schemas import requests as r
 from schemas.config import CloudConfig, Department, User, WebPolicy
 from schemas.reasons import Code, because
 from schemas.releases import CONTENT_MAX_BYTES, Release
-from services.admission import releases
-from services.admission.compose import Caller
+from services.admission.commands import releases
+from services.admission.commands.compose import Caller
 from services.domain.custody.meta import Void
 from services.runtime.edge import Refused
 from tests.support.admission import ANN, MIA, ROOT, WAL, WIM, Fold, fold

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
-from services.admission import shape as shape_module
-from services.admission.shape import (
+from services.admission.core import feasibility as shape_module
+from services.admission.core.feasibility import (
     Capacity,
     constrained,
     cores_on_node,

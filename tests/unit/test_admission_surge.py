@@ -9,8 +9,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.releases import Release
-from services.admission import surge as surges
-from services.admission.core import AdmissionCore
+from services.admission.core import surge as surges
+from services.admission.core.admission import AdmissionCore
 from tests.support.world import RULES, World
 
 

@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.measures import Measures, Usage
-from services.admission import usages as module
-from services.admission.usages import INTERVAL_S, Usages
+from services.admission.guests import usage_reports as module
+from services.admission.guests.usage_reports import INTERVAL_S, Usages
 
 
 class Desk:

@@ -12,7 +12,7 @@ from schemas.config import BatchPolicy, Department, Lending, WebPolicy
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES, Custody
 from services.domain.sharing.credit import Credits, Earned
-from services.provisioner.agreements import Agreements, Notice
+from services.provisioner.core.agreements import Agreements, Notice
 from tests.unit.test_provisioner_core import Bench, cordon, occupy
 
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy(), guarantee=4)

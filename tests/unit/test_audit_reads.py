@@ -13,8 +13,8 @@ import pytest
 from phoenix.cli import audit as command
 from schemas import examples
 from schemas.audit import AuditRecord
-from services.monitor.serve.audit_reads import YEAR_9999, AuditReads, Wanted, moment
-from services.monitor.serve.audit_routes import AuditRoutes
+from services.monitor.http.audit_reads import YEAR_9999, AuditReads, Wanted, moment
+from services.monitor.http.audit_routes import AuditRoutes
 from tests.support.page import CLOUD, House, adopted, bearer
 
 

@@ -13,8 +13,8 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.runtime.config import file as runtime_config
 from services.runtime.config.file import ConfigError
-from services.scheduler.explain.why import why as why_waits
-from services.scheduler.policies.balance import MOVES_MAX, Load, Machine, plan
+from services.scheduler.core.policies.balance import MOVES_MAX, Load, Machine, plan
+from services.scheduler.lookahead.why import why as why_waits
 from tests.support.balancing import balanced, moves, observe, up
 from tests.support.scheduling import core
 from tests.support.world import World

@@ -15,10 +15,10 @@ from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host, Unit, Vm
-from services.scheduler.batch.affinity import Unexchanged, settle
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import Shape, Start
+from services.scheduler.core.batch.affinity import Unexchanged, settle
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Shape, Start
 from tests.support.scheduling import able, core, decide, placed, released, running
 from tests.support.world import World, batch, cloud
 

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-import services.scheduler.batch.book as book_
+import services.scheduler.core.batch.book as book_
 from schemas import facts as f
 from schemas.config import Leases
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit
-from services.scheduler.batch.book import Book
-from services.scheduler.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S
-from services.scheduler.batch.state import WHOLE, Again, Checkpoint, Refused, State
-from services.scheduler.derived.shape import Booking, Kind
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S
+from services.scheduler.core.batch.state import WHOLE, Again, Checkpoint, Refused, State
+from services.scheduler.core.state.shape import Booking, Kind
 from tests.support.book import AT, Desk, desk
 from tests.support.world import batch, cloud
 

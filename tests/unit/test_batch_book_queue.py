@@ -11,9 +11,9 @@ from schemas.config import BatchLimits, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code
 from services.domain.core import NEVER
-from services.scheduler.batch.book import Book
-from services.scheduler.derived.budgets import NOBODY, Owner
-from services.scheduler.derived.room import Free, Room
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.state.budgets import NOBODY, Owner
+from services.scheduler.core.state.room import Free, Room
 from tests.support.book import AT, Desk, desk
 from tests.support.world import batch, cloud
 

@@ -9,10 +9,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.batch.state import Again, Checkpoint
-from services.scheduler.derived.limits import Limit
-from services.scheduler.derived.shape import Booking, Place, Shape
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.state import Again, Checkpoint
+from services.scheduler.core.state.limits import Limit
+from services.scheduler.core.state.shape import Booking, Place, Shape
 from tests.support.scheduling import cluster, core, running
 from tests.support.world import World
 

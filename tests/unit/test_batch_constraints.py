@@ -12,9 +12,9 @@ from schemas import facts as f
 from schemas.config import Order
 from schemas.reasons import Code
 from services.domain.constraints import satisfies
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain.why import why
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.lookahead.why import why
 from tests.support.scheduling import cluster, core, placed
 from tests.support.world import World, batch, cloud
 

@@ -8,9 +8,9 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.batch.reclaim import FAULTS_MAX
-from services.scheduler.derived.limits import PATIENCE_S, REPORT_S, START_PATIENCE
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.reclaim import FAULTS_MAX
+from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
@@ -186,7 +186,7 @@ def test_a_dependency_on_an_array_waits_for_all_elements_and_one_on_an_element_f
 
 
 def test_how_a_job_ended_is_forgotten_after_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.scheduler.batch.book.ENDED_MAX", 1)
+    monkeypatch.setattr("services.scheduler.core.batch.book.ENDED_MAX", 1)
     world = cluster()
     old, new = world.submit(), world.submit()
     world.settle()

@@ -14,13 +14,13 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host, Unit, Vm, vm_key
-from services.scheduler.batch.affinity import Unexchanged, settle
-from services.scheduler.batch.balancing import Balancing, able
-from services.scheduler.batch.book import Book
-from services.scheduler.batch.state import Again, Job, State
-from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import Booking, Shape, Start
-from services.scheduler.policies.balance import Load, Machine
+from services.scheduler.core.batch.affinity import Unexchanged, settle
+from services.scheduler.core.batch.balancing import Balancing, able
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.state import Again, Job, State
+from services.scheduler.core.policies.balance import Load, Machine
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Booking, Shape, Start
 from tests.support.world import batch, cloud
 
 AT = 10_000.0

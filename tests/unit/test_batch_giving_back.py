@@ -15,15 +15,15 @@ from schemas.reasons import Code, Reason, because
 from services.domain.capabilities import ALL
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Broken, Host, Unit, Vm
-from services.scheduler.batch import reclaim
-from services.scheduler.batch.book import Book
-from services.scheduler.batch.endings import Endings
-from services.scheduler.batch.moving import moves
-from services.scheduler.batch.state import Again, Job, Paused, Refused, State
-from services.scheduler.derived.limits import Limit
-from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import Shape
-from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.batch import reclaim
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.endings import Endings
+from services.scheduler.core.batch.moving import moves
+from services.scheduler.core.batch.state import Again, Job, Paused, Refused, State
+from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.state.limits import Limit
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Shape
 from tests.support.world import batch, cloud
 
 AT = 10_000.0

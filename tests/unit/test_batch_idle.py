@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from schemas import facts as f
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch import reclaim
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.known import VICTIMS
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch import reclaim
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.known import VICTIMS
 from tests.support.world import World, batch, cloud
 
 

@@ -1,4 +1,4 @@
-"""Attempts that ended before they began: no fault of the job's (`services.scheduler.batch.launches`)."""
+"""Attempts that ended before they began: no fault of the job's (`services.scheduler.core.batch.launches`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
-from services.admission.core import AdmissionCore
+from services.admission.core.admission import AdmissionCore
 from services.domain.text import sentence, short
-from services.monitor.core import MonitorCore
-from services.scheduler.batch.launches import FAILURES_MAX, PROVEN_MIN, SLOT_WAIT_MAX_S, WAIT_FIRST_S, WAIT_MAX_S
-from services.scheduler.batch.state import Again
-from services.scheduler.explain.why import why
+from services.monitor.core.monitor import MonitorCore
+from services.scheduler.core.batch.launches import FAILURES_MAX, PROVEN_MIN, SLOT_WAIT_MAX_S, WAIT_FIRST_S, WAIT_MAX_S
+from services.scheduler.core.batch.state import Again
+from services.scheduler.lookahead.why import why
 from tests.support.scheduling import closed, cluster, core
 from tests.support.world import World
 

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import Capability
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.explain.why import why
+from services.scheduler.lookahead.why import why
 from tests.support.scheduling import able, closed, cluster, core, decide, running
 from tests.support.world import World
 

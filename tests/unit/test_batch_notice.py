@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from services.domain.custody.state import Quota
-from services.scheduler.batch import notice as notices
+from services.scheduler.core.batch import notice as notices
 from tests.support.scheduling import closed, cluster, core, demand, placed, released, running
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import services.scheduler.batch.guards as guards_
+import services.scheduler.core.batch.guards as guards_
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Policy
 from schemas.facts import Dependency
@@ -14,10 +14,10 @@ from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host, Quota, Unit
-from services.scheduler.batch import notice
-from services.scheduler.batch.dependencies import verdict
-from services.scheduler.batch.guards import HOUR_S, Guards
-from services.scheduler.batch.launches import (
+from services.scheduler.core.batch import notice
+from services.scheduler.core.batch.dependencies import verdict
+from services.scheduler.core.batch.guards import HOUR_S, Guards
+from services.scheduler.core.batch.launches import (
     DOUBLED_MAX,
     FAILURES_MAX,
     HOSTS_MAX,
@@ -29,9 +29,9 @@ from services.scheduler.batch.launches import (
     is_its_own,
     is_launch_failure,
 )
-from services.scheduler.batch.saved import Saved, ran_for
-from services.scheduler.batch.state import WHOLE, Again, Checkpoint, Job, Paused, State
-from services.scheduler.policies.victims import Candidate
+from services.scheduler.core.batch.saved import Saved, ran_for
+from services.scheduler.core.batch.state import WHOLE, Again, Checkpoint, Job, Paused, State
+from services.scheduler.core.policies.victims import Candidate
 from tests.support.world import batch
 
 AT = 10_000.0

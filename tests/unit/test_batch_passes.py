@@ -12,8 +12,8 @@ from schemas.config import MultiFactor
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.fold import RULES, Custody
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.policies.order import Agenda, Order, Situation
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.order import Agenda, Order, Situation
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud

@@ -14,11 +14,11 @@ from schemas.ids import job_of
 from services.domain.core import NEVER
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host, Unit
-from services.scheduler.batch.ranking import BEHIND, Ranking
-from services.scheduler.batch.state import Job, State
-from services.scheduler.derived.shape import Place
-from services.scheduler.derived.usage import Account, Holding
-from services.scheduler.policies import order_multi_factor as multi
+from services.scheduler.core.batch.ranking import BEHIND, Ranking
+from services.scheduler.core.batch.state import Job, State
+from services.scheduler.core.policies import order_multi_factor as multi
+from services.scheduler.core.state.shape import Place
+from services.scheduler.core.state.usage import Account, Holding
 from tests.support.world import batch, cloud
 
 PERIOD_S, AT = 300.0, 6000.0

@@ -10,7 +10,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.envelope import FACTS_MAX
-from services.scheduler.batch.core import STARTS_MAX, BatchCore
+from services.scheduler.core.batch.core import STARTS_MAX, BatchCore
 from tests.support.world import World, batch, cloud
 
 # Calls of functions in a full pass: measured 665, and 15,334 with slots of leases, however long the queue is.  One for each of

@@ -6,11 +6,11 @@ import pytest
 
 from schemas.config import CloudConfig, Leases, Policy
 from services.domain.core import NEVER
-from services.scheduler.batch import lease_times
-from services.scheduler.batch.book import Book
-from services.scheduler.batch.state import State
-from services.scheduler.derived.capacities import Capacities
-from services.scheduler.derived.shape import Booking, Shape
+from services.scheduler.core.batch import lease_times
+from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.state import State
+from services.scheduler.core.state.capacities import Capacities
+from services.scheduler.core.state.shape import Booking, Shape
 from tests.support.world import batch, cloud
 from tests.unit.test_batch_giving_back import AT, fold, host, job, unit
 

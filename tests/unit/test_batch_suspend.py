@@ -14,10 +14,10 @@ from schemas.reasons import Code, Reason
 from services.domain.capabilities import ALL
 from services.domain.text import sentence
 from services.runtime.config.checks import check_cloud
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.derived.queue import Queue
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.explain.why import why
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.state.queue import Queue
+from services.scheduler.core.state.shape import Place, Shape
+from services.scheduler.lookahead.why import why
 from tests.support.scheduling import able, closed, core, placed, running
 from tests.support.world import World, batch, cloud
 

@@ -14,8 +14,8 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.fold import RULES
-from services.scheduler.batch.core import KEPT_S
-from services.scheduler.batch.state import Paused, Refused
+from services.scheduler.core.batch.core import KEPT_S
+from services.scheduler.core.batch.state import Paused, Refused
 from tests.support.closing import close, left_out
 from tests.support.leases import lease
 from tests.support.scheduling import able, cluster, core, decide, placed, running

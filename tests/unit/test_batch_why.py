@@ -14,14 +14,14 @@ from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.reasons import Code
 from services.domain.text import remedy, sentence
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.batch.demand import hosts_wanted
-from services.scheduler.derived.capacities import Capacities
-from services.scheduler.derived.queue import Queue
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.explain.looks import WAITING_MAX
-from services.scheduler.explain.why import queue_view, why
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.demand import hosts_wanted
+from services.scheduler.core.state.capacities import Capacities
+from services.scheduler.core.state.queue import Queue
+from services.scheduler.core.state.shape import Place, Shape
+from services.scheduler.edge.batch import BatchEdge
+from services.scheduler.lookahead.looks import WAITING_MAX
+from services.scheduler.lookahead.why import queue_view, why
 from tests.support.world import World, batch, cloud, web
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Broken, Host, Unit
-from services.scheduler.batch.demand import PREFERRED_MAX, hosts_wanted, preferred
-from services.scheduler.derived.capacities import Capacities
-from services.scheduler.derived.forecast import Ending, Forecast
-from services.scheduler.derived.queue import Queue
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import PLAIN, Kind, Place, Shape
+from services.scheduler.core.batch.demand import PREFERRED_MAX, hosts_wanted, preferred
+from services.scheduler.core.state.capacities import Capacities
+from services.scheduler.core.state.forecast import Ending, Forecast
+from services.scheduler.core.state.queue import Queue
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import PLAIN, Kind, Place, Shape
 
 FAST = {"FAST": "1"}
 

@@ -10,14 +10,14 @@ from schemas import facts as f
 from schemas.config import Quality
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.admission import compose
+from services.admission.commands import compose
 from services.domain import text as sentences
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
-from services.scheduler.batch import reclaim
-from services.scheduler.explain import why as batch_why
-from services.scheduler.policies.victims import Candidate
+from services.scheduler.core.batch import reclaim
+from services.scheduler.core.policies.victims import Candidate
+from services.scheduler.lookahead import why as batch_why
 from tests.support.admission import fold
 from tests.support.closing import left_out
 from tests.support.scheduling import closed, cluster, core, running

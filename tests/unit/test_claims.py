@@ -8,7 +8,7 @@ import pytest
 from schemas.audit import AuditRecord
 from schemas.config import CloudConfig, User, WebPolicy
 from schemas.signals import ClaimSignal
-from services.scheduler.claims import Claims
+from services.scheduler.edge.claims import Claims
 from tests.support.world import batch, web
 
 TIMEOUT_S = 10.0

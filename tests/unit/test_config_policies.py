@@ -18,8 +18,8 @@ from services.domain.exits import Exit, Stop
 from services.runtime import plugins
 from services.runtime.config.file import ConfigError, check_cloud, dump_toml, loads
 from services.runtime.log import get_log
-from services.scheduler import plugins as scheduler
-from services.scheduler.policies import known
+from services.scheduler.core.policies import known
+from services.scheduler.edge import plugins as scheduler
 from tests.support.plugins import install, order, packages
 
 FILE = """[cloud]
@@ -94,7 +94,7 @@ def test_nobody_takes_over_the_name_of_one_of_ours(site: Path) -> None:
     assert (ours.package, ours.problem) == ("phoenix-cloud", "")
     assert theirs.problem == "this name is taken by a policy that comes with Phoenix Cloud"
     scheduler.load_all(get_log(service="test"))
-    assert known.order("fcfs").plan.__module__ == "services.scheduler.policies.order_fcfs"
+    assert known.order("fcfs").plan.__module__ == "services.scheduler.core.policies.order_fcfs"
 
 
 def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> None:
@@ -110,7 +110,11 @@ def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> N
         ("import nothing_of_that_name", "ORDER", "cannot be loaded from acme_broken:ORDER: ModuleNotFoundError"),
         ("x = 1 / 0", "ORDER", "ZeroDivisionError: division by zero"),
         ("", "ORDER", "AttributeError"),
-        ("ORDER = 7", "ORDER", "should be an Order (services.scheduler.policies.order); acme_broken:ORDER is a int"),
+        (
+            "ORDER = 7",
+            "ORDER",
+            "should be an Order (services.scheduler.core.policies.order); acme_broken:ORDER is a int",
+        ),
         (
             order().replace("(msgspec.Struct, frozen=True)", ""),
             "ORDER",
@@ -178,7 +182,9 @@ def simulated(name: str) -> dict[str, str]:
 def test_the_simulator_decides_with_it(site: Path) -> None:
     install(site, "sleepy", order())
     install(
-        site, "eager", order("from services.scheduler.policies.order_fcfs import plan as p\n    return p(situation)")
+        site,
+        "eager",
+        order("from services.scheduler.core.policies.order_fcfs import plan as p\n    return p(situation)"),
     )
     assert simulated("sleepy") == {"1": "pending"}
     assert simulated("eager") == {"1": "completed"}
@@ -190,16 +196,16 @@ def test_the_simulator_decides_with_it(site: Path) -> None:
         ("return situation.no_such_field", "in plan: AttributeError: 'Situation' object has no attribute"),
         ("return None", "plan: it should return a list of Start, not None"),
         (
-            "from services.scheduler.policies.order_fcfs import plan as p\n    return p(situation) * 2",
+            "from services.scheduler.core.policies.order_fcfs import plan as p\n    return p(situation) * 2",
             "plan: it starts '1' twice",
         ),
         (
-            "from services.scheduler.policies.order_fcfs import plan as p\n"
+            "from services.scheduler.core.policies.order_fcfs import plan as p\n"
             "    return [s._replace(unit='77') for s in p(situation)]",
             "plan: it starts '77', which does not wait",
         ),
         (
-            "from services.scheduler.policies.order_fcfs import plan as p\n"
+            "from services.scheduler.core.policies.order_fcfs import plan as p\n"
             "    return [s._replace(hosts=()) for s in p(situation)]",
             "plan: it gives '1' the hosts (): 1 different ones are needed",
         ),

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from schemas.config import Department, WebPolicy
-from services.executor.calls import Allocate
-from services.executor.template import TemplateError, Templates
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.template import TemplateError, Templates
 from services.runtime.config.file import Config, ConfigError, dump_toml, loads
 
 

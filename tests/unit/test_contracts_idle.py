@@ -14,14 +14,14 @@ from services.domain.sharing.lending import owned
 from services.domain.sharing.loans import Loan, loans
 from services.domain.sharing.withheld import withheld
 from services.domain.text import remedy, sentence, told_shares
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import why_department
-from services.monitor.pictures.views import Views
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain import why as batch_why
-from services.scheduler.web import why as web_why
-from services.scheduler.web.core import WebCore
+from services.monitor.views.views import Views
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.lookahead import why as batch_why
+from services.scheduler.lookahead import why_web as web_why
 from tests.support.world import World, batch, cloud, web
 
 BOUND = Lending(lender="hpc", borrower="web", hosts=2)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from services.domain.sharing.lending import UNLIMITED
-from services.provisioner.policies.contracts import targets_within
-from services.provisioner.policies.phoenix import Claim, targets
+from services.provisioner.core.policies.contracts import targets_within
+from services.provisioner.core.policies.phoenix import Claim, targets
 
 OWN = {"a": 4, "b": 4, "web": 0}
 

@@ -14,8 +14,8 @@ from lxml import etree
 from phoenix.doctor import checks
 from phoenix.doctor.wanted import of_config
 from phoenix.local.opennebula.testing import running_server
-from services.executor.calls import Allocate
-from services.executor.template import Templates
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.template import Templates
 from services.runtime.config.file import Config, loads
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"

@@ -10,7 +10,7 @@ import pytest
 from phoenix.policies import Described, described
 from schemas.config import BatchPolicy, WebPolicy
 from services.runtime.plugins import BUILTIN, KINDS
-from services.scheduler.policies import catalogue, known
+from services.scheduler.core.policies import catalogue, known
 
 TEXT = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 OURS = [policy for policy in described() if policy.package == "phoenix-cloud"]

@@ -11,11 +11,12 @@ import pytest
 
 from schemas import signals
 from services.domain.signal_drops import Drop
-from services.monitor.pictures import levels
+from services.monitor.views import levels
 from services.runtime.broker import signal_line
-from services.scheduler import edge_web
-from services.scheduler.web import meter, meter_gate
-from services.scheduler.web import signals as web_signals
+from services.scheduler.core.web import signals as web_signals
+from services.scheduler.edge import web as edge_web
+from services.scheduler.meter import gate as meter_gate
+from services.scheduler.meter import meter
 
 TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
 COMMON = ("v", "at", "source")

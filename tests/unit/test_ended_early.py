@@ -19,9 +19,9 @@ from services.domain.text import sentence
 from services.domain.text.facts import told
 from services.monitor.history import reads
 from services.monitor.history.reads import Filter
-from services.monitor.pictures.usage import EVER, usage
-from services.monitor.pictures.views import Views
-from services.scheduler.explain.why import why
+from services.monitor.views.usage import EVER, usage
+from services.monitor.views.views import Views
+from services.scheduler.lookahead.why import why
 from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
 from tests.support.scheduling import core

@@ -7,8 +7,8 @@ import pytest
 
 from schemas import facts as f
 from services.domain.constraints import satisfies
-from services.executor.appraisal import DISABLED, EXCLUDED, FULL, LATE
-from services.executor.calls import Deploy, Phase, Sample
+from services.executor.core.calls import Deploy, Phase, Sample
+from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE
 from tests.support.executor_bench import Bench, held, kinds
 
 

@@ -13,9 +13,9 @@ from schemas.config import Balance, BatchPolicy, CloudConfig, Department
 from schemas.reasons import Code, because
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.executor.bands import DEFAULTS, HOLD_S, Bands, edges
-from services.executor.calls import Sample
-from services.executor.ledger import Ledger
+from services.executor.core.calls import Sample
+from services.executor.core.ledger import Ledger
+from services.executor.core.utilisation_reports import DEFAULTS, HOLD_S, Bands, edges
 from tests.support.executor_bench import Bench, held
 
 STEP_S = 20.0  # between two samples here

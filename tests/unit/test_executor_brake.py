@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from services.executor.brake import Brake
-from services.executor.calls import Allocate, Outcome, Result
-from services.executor.outcomes import RULES, Failure
+from services.executor.core.allocation_backoff import Brake
+from services.executor.core.call_errors import RULES, Failure
+from services.executor.core.calls import Allocate, Outcome, Result
 from tests.support.executor_bench import Bench, held
 
 QUOTA = RULES[Failure.QUOTA]

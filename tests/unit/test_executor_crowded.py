@@ -14,7 +14,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import Warm
 from schemas.facts import Fact
-from services.executor.calls import Allocate, Call, Phase
+from services.executor.core.calls import Allocate, Call, Phase
 from tests.support.executor_bench import Bench, held
 
 CORES = 4

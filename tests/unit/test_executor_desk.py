@@ -1,4 +1,4 @@
-"""What follows from sights of hosts, at the boundaries of the desk's rules (`services.executor.hosts`)."""
+"""What follows from sights of hosts, at the boundaries of the desk's rules (`executor.core.host_reconciler`)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.facts import Fact
-from services.executor.appraisal import DISABLED, EXCLUDED, LATE
-from services.executor.calls import HostSight, HostsSeen, HostTold, Look, Outcome, Phase, Result, Sample
-from services.executor.core import ExecutorCore
-from services.executor.hosts import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostDesk
+from services.executor.core.calls import HostSight, HostsSeen, HostTold, Look, Outcome, Phase, Result, Sample
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.host_health import DISABLED, EXCLUDED, LATE
+from services.executor.core.host_reconciler import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostDesk
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD
 

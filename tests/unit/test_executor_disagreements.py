@@ -6,10 +6,10 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from services.executor.calls import Phase, Sample, Sight, VmsSeen
-from services.executor.disagreements import KINDS, Disagreements
-from services.executor.endpoint import Endpoint
-from services.executor.metrics import ExecutorMetrics
+from services.executor.core.calls import Phase, Sample, Sight, VmsSeen
+from services.executor.edge.circuit_breaker import Endpoint
+from services.executor.edge.drift import KINDS, Disagreements
+from services.executor.edge.metrics import ExecutorMetrics
 from services.runtime.log import get_log
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD

@@ -1,4 +1,4 @@
-"""What is asked next for each VM, where answers are late, lost, or about another attempt (`services.executor.fleet`)."""
+"""What is asked next for each VM, where answers are late, lost, or about another attempt (`executor.core.vm_reconciler`)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
-from services.executor.aims import LINGER_S
-from services.executor.calls import (
+from services.executor.core.calls import (
     Allocate,
     Call,
     Deploy,
@@ -21,9 +20,10 @@ from services.executor.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.fleet import HARD_AGAIN_S
-from services.executor.track import RETRY_S, Track
-from services.executor.tracks import RESUMES_MAX, WATCHED_MAX
+from services.executor.core.desired_vms import LINGER_S
+from services.executor.core.observed_vm import RETRY_S, Track
+from services.executor.core.observed_vms import RESUMES_MAX, WATCHED_MAX
+from services.executor.core.vm_reconciler import HARD_AGAIN_S
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD, FAST
 

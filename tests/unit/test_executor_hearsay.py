@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.executor.calls import Phase
-from services.executor.events import Told, read_topic, topics
-from services.executor.hearsay import AGAIN_S, GRACE_S, LOOKS_MAX, PROOF_MIN, SETTLED, TOLD_MAX, Hearsay
+from services.executor.core.calls import Phase
+from services.executor.edge.event_hints import AGAIN_S, GRACE_S, LOOKS_MAX, PROOF_MIN, SETTLED, TOLD_MAX, Hearsay
+from services.executor.edge.events import Told, read_topic, topics
 from tests.conformance.harness import load
 
 

@@ -8,9 +8,9 @@ import pytest
 from schemas import facts as f
 from schemas.config import Hosts
 from services.domain.custody.state import Leader
-from services.executor.calls import HostSight, HostTold, Look, Outcome, Phase, Terminate
-from services.executor.edge import wait_out_s
-from services.executor.hosts import LOOKS_MAX
+from services.executor.core.calls import HostSight, HostTold, Look, Outcome, Phase, Terminate
+from services.executor.core.host_reconciler import LOOKS_MAX
+from services.executor.edge.executor import wait_out_s
 from tests.support.executor_bench import Bench, host_sight, kinds
 from tests.support.executor_stage import CLOUD
 

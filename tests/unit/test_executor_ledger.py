@@ -1,4 +1,4 @@
-"""What is wanted of each open VM, and which ranks want one (`services.executor.ledger`, `.aims`), at each boundary."""
+"""What is wanted of each open VM, and which ranks want one (`executor.core.ledger`, `.aims`), at each boundary."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Lending, Warm, WebPolicy
 from schemas.ids import instance_id
-from services.executor.aims import LINGER_S, MOVE_WAIT_S, Kept
-from services.executor.calls import Allocate
-from services.executor.core import ExecutorCore
-from services.executor.ledger import Ledger
-from services.executor.lifecycle import Aim
+from services.executor.core.calls import Allocate
+from services.executor.core.desired_vms import LINGER_S, MOVE_WAIT_S, Kept
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.ledger import Ledger
+from services.executor.core.lifecycle import Aim
 from tests.support.closing import close
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST, WHY, config_adopted

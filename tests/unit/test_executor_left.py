@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
+from services.executor.core.calls import Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST
 

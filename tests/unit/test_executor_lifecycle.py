@@ -1,4 +1,4 @@
-"""The life of a VM, pair by pair: every aim with every event, every aim with every phase (`services.executor.lifecycle`)."""
+"""The life of a VM, pair by pair: every aim with every event, every aim with every phase (`executor.core.lifecycle`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import Warm
 from services.executor import diagram
-from services.executor.calls import Allocate, Call, Deploy, Phase, Terminate
-from services.executor.lifecycle import ASKED, TOLD, Act, Aim, Told, after
+from services.executor.core.calls import Allocate, Call, Deploy, Phase, Terminate
+from services.executor.core.lifecycle import ASKED, TOLD, Act, Aim, Told, after
 from tests.support.closing import close as close_department
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST, WHY

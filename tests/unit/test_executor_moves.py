@@ -6,8 +6,8 @@ import pytest
 
 from schemas import facts as f
 from services.domain.custody.fold import Custody
-from services.executor.calls import Allocate, Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
-from services.executor.core import ExecutorCore
+from services.executor.core.calls import Allocate, Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
+from services.executor.core.executor import ExecutorCore
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import FAST, WHY
 

@@ -14,12 +14,12 @@ from typing import Any
 import pyone
 import pytest
 
-from services.executor.calls import Outcome
-from services.executor.endpoint import FADES_S, TELL_AFTER_S, TELL_AGAIN_S, Endpoint
-from services.executor.errors import Faulted, Unreachable, failure_of, unreachable
-from services.executor.opennebula import _EXCEPTIONS, _decode
-from services.executor.outcomes import RULES, Failure, pause_s
-from services.executor.template import TemplateError
+from services.executor.core.call_errors import RULES, Failure, pause_s
+from services.executor.core.calls import Outcome
+from services.executor.edge.circuit_breaker import FADES_S, TELL_AFTER_S, TELL_AGAIN_S, Endpoint
+from services.executor.opennebula.client import _EXCEPTIONS, _decode
+from services.executor.opennebula.errors import Faulted, Unreachable, failure_of, unreachable
+from services.executor.opennebula.template import TemplateError
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests/conformance/recordings/calls.jsonl.gz"

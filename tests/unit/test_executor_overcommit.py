@@ -1,4 +1,4 @@
-"""How many cores a host offers, by what it really uses (`services.executor.overcommit`)."""
+"""How many cores a host offers, by what it really uses (`executor.core.overcommit`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.executor.overcommit import NONE, Overcommit, cores_offered
+from services.executor.core.overcommit import NONE, Overcommit, cores_offered
 
 TWICE = Overcommit(ratio=2.0, below=0.60, margin=0.10)
 

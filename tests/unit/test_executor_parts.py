@@ -9,11 +9,12 @@ from schemas import facts as f
 from schemas.config import Hosts
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host
-from services.executor.appraisal import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal
-from services.executor.calls import HostSight, Phase, Sample
-from services.executor.ledger import Room
-from services.executor.overcommit import MARGIN, Overcommit, cores_offered
-from services.executor.probation import (
+from services.executor.core.calls import HostSight, Phase, Sample
+from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal
+from services.executor.core.ledger import Room
+from services.executor.core.observed_vm import RETRY_MAX_S, RETRY_S, Track
+from services.executor.core.overcommit import MARGIN, Overcommit, cores_offered
+from services.executor.core.probation import (
     FORGIVEN,
     NO_ROOM,
     REST_MAX_S,
@@ -22,8 +23,7 @@ from services.executor.probation import (
     STARTS_FAILED,
     Probation,
 )
-from services.executor.timers import NEVER, Timers, backoff_s
-from services.executor.track import RETRY_MAX_S, RETRY_S, Track
+from services.executor.core.timers import NEVER, Timers, backoff_s
 
 MIB_KB = 1024
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.executor.calls import Sight, phase_of
-from services.executor.errors import Unreachable
-from services.executor.opennebula import _decode, _root, host_reader, host_sight, sights, vm_reader
+from services.executor.core.calls import Sight, phase_of
+from services.executor.opennebula.client import _decode, _root, host_reader, host_sight, sights, vm_reader
+from services.executor.opennebula.errors import Unreachable
 from tests.conformance.harness import RECORDINGS
 
 BORDER = "</VM><VM>"

@@ -1,10 +1,10 @@
-"""Hosts on which starts fail: quarantine, probation, and the way out (`services.executor.probation`)."""
+"""Hosts on which starts fail: quarantine, probation, and the way out (`executor.core.probation`)."""
 
 from __future__ import annotations
 
 from schemas import facts as f
-from services.executor.calls import Allocate, Deploy, Outcome, Phase
-from services.executor.hosts import HostDesk
+from services.executor.core.calls import Allocate, Deploy, Outcome, Phase
+from services.executor.core.host_reconciler import HostDesk
 from tests.support.executor_bench import Bench, held
 
 

@@ -1,4 +1,4 @@
-"""What room each VM takes, who is in whose way, and what must always hold (`services.executor.ledger`), at each boundary."""
+"""What room each VM takes, who is in whose way, and what must always hold (`executor.core.ledger`), at each boundary."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from schemas import facts as f
 from schemas.config import Warm
 from schemas.facts import Fact
 from services.domain.custody.fold import Custody
-from services.executor.aims import Kept, Leaving, Room
-from services.executor.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
-from services.executor.ledger import Ledger
-from services.executor.lifecycle import Aim
+from services.executor.core.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
+from services.executor.core.desired_vms import Kept, Leaving, Room
+from services.executor.core.ledger import Ledger
+from services.executor.core.lifecycle import Aim
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST
 from tests.unit.test_executor_ledger import ledger, lost, place, waiting

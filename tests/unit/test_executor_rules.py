@@ -14,14 +14,14 @@ import pytest
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
 from services.domain.custody.fold import Custody
-from services.executor import launches
-from services.executor.calls import Call, Deploy, Phase, Terminate
-from services.executor.fleet import Fleet
-from services.executor.hosts import HostDesk
-from services.executor.launches import Launches
-from services.executor.ledger import Ledger
-from services.executor.lifecycle import ASKED, TOLD, Act, Aim, Told
-from services.executor.tracks import Tracks
+from services.executor.core import allocations as launches
+from services.executor.core.allocations import Launches
+from services.executor.core.calls import Call, Deploy, Phase, Terminate
+from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.ledger import Ledger
+from services.executor.core.lifecycle import ASKED, TOLD, Act, Aim, Told
+from services.executor.core.observed_vms import Tracks
+from services.executor.core.vm_reconciler import Fleet
 from tests.unit import test_executor_hosts as hosts
 from tests.unit import test_executor_moves as moves
 from tests.unit import test_executor_strays as strays

@@ -1,11 +1,11 @@
-"""What answers and sights say of a VM: whose they are, whether they count, and where it runs (`services.executor.tracks`)."""
+"""What answers and sights say of a VM: whose they are, whether they count, and where it runs (`executor.core.observed_vms`)."""
 
 from __future__ import annotations
 
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import (
+from services.executor.core.calls import (
     Migrate,
     Outcome,
     Phase,
@@ -13,7 +13,7 @@ from services.executor.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.track import Track
+from services.executor.core.observed_vm import Track
 from tests.support.executor_bench import held
 from tests.support.executor_stage import FAST
 from tests.unit.test_executor_fleet import journaled, moving, see, tell, track

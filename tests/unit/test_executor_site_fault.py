@@ -1,4 +1,4 @@
-"""When starts that fail are the site's fault, and what is tried meanwhile (`services.executor.site_fault`), at each boundary.
+"""When starts that fail are the site's fault, and what is tried meanwhile (`executor.core.site_fault`), at each boundary.
 
 The stories with a scheduler beside it are in `test_site_storm.py`.
 """
@@ -13,10 +13,10 @@ from schemas.facts import Fact
 from schemas.ids import instance_id
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.executor.aims import PAUSED
-from services.executor.ledger import Ledger
-from services.executor.probation import NO_ROOM
-from services.executor.site_fault import (
+from services.executor.core.desired_vms import PAUSED
+from services.executor.core.ledger import Ledger
+from services.executor.core.probation import NO_ROOM
+from services.executor.core.site_fault import (
     FADES_S,
     SUCCEEDED,
     TRY_FIRST_S,
@@ -26,7 +26,7 @@ from services.executor.site_fault import (
     WINDOW_S,
     SiteFault,
 )
-from services.executor.timers import NEVER, Timers
+from services.executor.core.timers import NEVER, Timers
 from tests.support.executor_bench import held
 
 WORDS = "no space left"

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import Allocate, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
-from services.executor.outcomes import Failure
+from services.executor.core.call_errors import Failure
+from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD
 

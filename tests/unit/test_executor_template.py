@@ -15,8 +15,8 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.releases import Release
 from services.domain.custody.fold import RULES
-from services.executor.calls import Allocate
-from services.executor.template import TemplateError, Templates, attribute, quoted
+from services.executor.core.calls import Allocate
+from services.executor.opennebula.template import TemplateError, Templates, attribute, quoted
 from tests.support.executor_bench import Bench
 from tests.support.executor_stage import FAST
 

@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from services.domain.custody.fold import RULES, Custody
-from services.executor.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
-from services.executor.core import ExecutorCore
+from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
+from services.executor.core.executor import ExecutorCore
 from tests.support.closing import left_out
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD, FAST, WHY

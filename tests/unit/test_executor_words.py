@@ -1,13 +1,13 @@
-"""OpenNebula's words as they are told (`services.executor.words`)."""
+"""OpenNebula's words as they are told (`services.executor.opennebula.messages`)."""
 
 from __future__ import annotations
 
 import pytest
 from lxml import etree
 
-from services.executor.calls import Phase
-from services.executor.opennebula import sights
-from services.executor.words import WHY_CHARS_MAX, in_words
+from services.executor.core.calls import Phase
+from services.executor.opennebula.client import sights
+from services.executor.opennebula.messages import WHY_CHARS_MAX, in_words
 
 ACTIVE, RUNNING, BOOT_FAILURE = 3, 3, 36
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from services.executor.calls import Call, Deploy, Outcome, Phase, Result
+from services.executor.core.calls import Call, Deploy, Outcome, Phase, Result
 from tests.support.executor_world import World
 
 SEEDS = 30

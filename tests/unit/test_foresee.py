@@ -12,10 +12,10 @@ from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, because
 from services.domain.text import sentence
 from services.domain.text.told_foreseen import starts
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.explain import foresee as foreseeing
-from services.scheduler.explain.foresee import FIRST, foresee
-from services.scheduler.explain.why import why
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.lookahead import foresee as foreseeing
+from services.scheduler.lookahead.foresee import FIRST, foresee
+from services.scheduler.lookahead.why import why
 from tests.support.world import World, batch, cloud, web
 
 
@@ -200,7 +200,7 @@ def test_of_a_long_queue_the_first_ones_are_looked_at() -> None:
 
 
 def test_how_far_is_looked_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.scheduler.explain.foresee.STEPS_MAX", 4)
+    monkeypatch.setattr("services.scheduler.lookahead.foresee.STEPS_MAX", 4)
     world = cluster(1, order="fcfs")
     world.strict = False
     units = [world.submit(cores=4, walltime_s=10) for _ in range(6)]

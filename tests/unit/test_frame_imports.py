@@ -1,5 +1,6 @@
-"""Imports point one way: schemas ← services.domain ← services.runtime ← services.<x> ← phoenix; services never import each
-other, and within `schemas` and each service neither files nor packages go in a circle (imports for types alone left out)."""
+"""Imports point one way: schemas ← services.domain ← services.runtime ← services.<x> ← phoenix; a core knows nothing of ours
+but its own folder, the domain and the schemas; services never import each other, and within `schemas` and each service neither
+files nor packages go in a circle (imports for types alone left out)."""
 
 from __future__ import annotations
 
@@ -22,6 +23,8 @@ def allowed(importer: str) -> tuple[str, ...]:
         return ("schemas", "services.domain")
     if parts[:2] == ["services", "runtime"] or importer == "services":
         return ("schemas", "services.domain", "services.runtime")
+    if parts[0] == "services" and parts[2:3] == ["core"]:
+        return ("schemas", "services.domain", f"services.{parts[1]}.core")
     if parts[0] == "services":
         return ("schemas", "services.domain", "services.runtime", f"services.{parts[1]}")
     return ("schemas", "services", "phoenix")
@@ -93,14 +96,16 @@ def test_imports_point_one_way() -> None:
         ("schemas.facts", "import services"),
         ("schemas.facts", "from services.domain.custody.fold import Custody"),
         ("services.domain.custody.fold", "from services.runtime import config"),
-        ("services.runtime.loop", "from services.monitor.core import MonitorCore"),
+        ("services.runtime.loop", "from services.monitor.core.monitor import MonitorCore"),
         ("services.runtime.loop", "from services import monitor"),
-        ("services.monitor.core", "from services.admission.core import AdmissionCore"),
-        ("services.monitor.core", "from services import admission"),
-        ("services.monitor.core", "from ..admission import core"),
-        ("services.monitor.core", "import phoenix.cli"),
-        ("services.monitor.core", "def late():\n    import services.executor.core"),
-        ("services.monitor.core", "from tests.support import toy"),
+        ("services.monitor.core.monitor", "from services.admission.core.admission import AdmissionCore"),
+        ("services.monitor.core.monitor", "from services import admission"),
+        ("services.monitor.core.monitor", "from ..admission import core"),
+        ("services.monitor.core.monitor", "from services.monitor.views import views"),
+        ("services.monitor.core.monitor", "from services.runtime.config.file import Config"),
+        ("services.monitor.core.monitor", "import phoenix.cli"),
+        ("services.monitor.core.monitor", "def late():\n    import services.executor.core.executor"),
+        ("services.monitor.core.monitor", "from tests.support import toy"),
         ("phoenix.cli.main", "from tests.support import toy"),
     ],
 )
@@ -114,10 +119,14 @@ def test_this_test_sees_a_wrong_import(importer: str, code: str) -> None:
         ("services.domain.custody.fold", "from schemas.facts import Fact\nimport msgspec"),
         ("services.runtime.loop", "from services.runtime.config.file import Config"),
         (
-            "services.monitor.core",
+            "services.monitor.edge",
             "from services.monitor import views\nfrom services.runtime import log\nfrom . import events",
         ),
-        ("phoenix.simulate.run", "from services.monitor.core import MonitorCore"),
+        (
+            "services.monitor.core.monitor",
+            "from services.monitor.core.job import Job\nfrom services.domain import grace",
+        ),
+        ("phoenix.simulate.run", "from services.monitor.core.monitor import MonitorCore"),
     ],
 )
 def test_this_test_lets_a_right_import_pass(importer: str, code: str) -> None:

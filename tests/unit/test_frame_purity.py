@@ -13,13 +13,15 @@ from tests.unit import frame_cores
 from tests.unit.frame_purity import impurities
 from tests.unit.frame_source import ROOT, imports, module, path_of, tree
 
-BESIDE_THE_CORES = (  # pure as well: what every fold shares, what a configuration may name, the agent's decisions
+FOLDERS = (
+    "services/*/core/**/*.py",
     "services/domain/**/*.py",
-    "services/*/policies/*.py",
+)  # what is here is pure: nothing else need be said of a file
+AS_WELL = (
     "phoenix/haproxy/reconciler.py",
     "phoenix/haproxy/watch.py",
     "phoenix/haproxy/flow.py",
-)
+)  # the agent's decisions
 CORES = {name: path for name, cls in frame_cores.found().items() if (path := path_of(cls.__module__))}
 
 
@@ -37,35 +39,41 @@ def with_what_they_stand_on(roots: Iterable[Path]) -> list[Path]:
     return sorted(seen)
 
 
-BESIDE = [path.relative_to(ROOT) for pattern in BESIDE_THE_CORES for path in ROOT.glob(pattern)]
+PURE = [path.relative_to(ROOT) for pattern in (*FOLDERS, *AS_WELL) for path in sorted(ROOT.glob(pattern))]
 
 
 @cache
 def pure() -> list[Path]:
     """Not at import: every worker of the tests imports this file, and one runs it."""
-    return with_what_they_stand_on([*CORES.values(), *BESIDE])
+    return with_what_they_stand_on(PURE)
 
 
-def test_all_six_cores_are_found() -> None:
+def test_all_six_cores_are_found_and_are_in_their_folders() -> None:
     assert sorted(CORES) == list(frame_cores.NAMES)
-    assert set(CORES.values()) <= set(pure())
+    assert set(CORES.values()) <= set(PURE)
 
 
-@pytest.mark.parametrize("pattern", BESIDE_THE_CORES)
-def test_what_stands_beside_the_cores_is_found(pattern: str) -> None:
+@pytest.mark.parametrize("pattern", [*FOLDERS, *AS_WELL])
+def test_what_is_to_be_pure_is_found(pattern: str) -> None:
     assert list(ROOT.glob(pattern))
 
 
+@pytest.mark.parametrize("impure", ["import time\ntime.time()", "import random", "open('x')", "import logging"])
+@pytest.mark.parametrize("name", [*frame_cores.NAMES, "domain"])
+def test_it_is_seen_in_each_core_and_in_the_domain(name: str, impure: str) -> None:
+    """In every file of the folder in which the core is."""
+    folder = Path("services", "domain") if name == "domain" else CORES[name].parent
+    inside = [path for path in PURE if path.is_relative_to(folder)]
+    assert inside
+    added = ast.parse(impure).body
+    for path in inside:
+        own = tree(path)
+        assert len(impurities(ast.Module([*own.body, *added], []))) == len(impurities(own)) + 1, path
+
+
 def test_what_a_core_stands_on_is_found() -> None:
-    """Some of what lies deepest: a package inside a service, the vocabulary, the contract of the runtime."""
-    names = {module(path) for path in pure()}
-    assert {"services.scheduler.batch.book", "services.scheduler.derived.room", "services.monitor.model.job"} <= names
-    assert {
-        "services.domain.custody.fold",
-        "services.domain.custody.state",
-        "schemas.facts",
-        "services.domain.core",
-    } <= names
+    """The wire is no folder of theirs, and as pure where they use it."""
+    assert {"schemas.facts", "schemas.config", "schemas.reasons"} <= {module(path) for path in pure()}
 
 
 def test_a_core_and_what_it_stands_on_is_pure() -> None:

@@ -12,24 +12,24 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Leases, Lending
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from services.admission import compose
-from services.admission.boot import boot_of
-from services.admission.core import Job
-from services.admission.payloads import Payload
+from services.admission.commands import compose
+from services.admission.core.admission import Job
+from services.admission.guests.boot import boot_of
+from services.admission.storage.payloads import Payload
 from services.domain import grace
 from services.domain.custody.meta import Meta
 from services.domain.text import sentence
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.config.file import check_cloud
 from services.runtime.edge import Refused
-from services.scheduler.batch import lease_times
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.derived.limits import START_PATIENCE
-from services.scheduler.explain import why as batch_why
-from services.scheduler.explain.foresee import foresee
-from services.scheduler.policies.preemption import Cost, cheapest_first
-from services.scheduler.web import why as web_why
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch import lease_times
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.state.limits import START_PATIENCE
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.lookahead import why as batch_why
+from services.scheduler.lookahead import why_web as web_why
+from services.scheduler.lookahead.foresee import foresee
 from tests.support.admission import ANN, Fold, cloud, fold
 from tests.support.executor_bench import Bench
 from tests.support.executor_stage import FAST

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.admission.guest_health import last_lines, without
+from services.admission.guests.health import last_lines, without
 
 SECRET = "k9-very-secret-and-long"
 

@@ -70,7 +70,7 @@ def test_json_keeps_its_meaning() -> None:
 
 
 def test_the_page_has_the_same_list() -> None:
-    source = Path("services/monitor/serve/page/hidden.js").read_text()
+    source = Path("services/monitor/http/page/hidden.js").read_text()
     listed = "".join(re.findall(r'^\s+"([^"]*)"', source, re.M)).replace("\\\\", "\\").strip("[]").removesuffix("gu")
     listed = re.sub(r"\\u\{([0-9a-f]+)\}", lambda found: chr(int(found[1], 16)), listed).rstrip("]")
     assert listed.replace(r"\x00-\x08\x0b-\x1f", r"\x00-\x1f") == HIDDEN

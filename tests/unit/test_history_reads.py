@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from services.monitor.core import ATTEMPTS_MAX
+from services.monitor.core.monitor import ATTEMPTS_MAX
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import SORTS, Filter
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from tests.properties.test_accounting import house
 from tests.properties.test_history import Written
 from tests.unit.test_monitor_core import shown

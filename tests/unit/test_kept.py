@@ -15,7 +15,7 @@ from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
 from services.domain.sharing.shortage import Kept, Share, kept_from, shares_of_others
 from services.domain.text import remedy, sentence
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 
 PHYS = Department(name="phys", kind="batch", guarantee=2)
 BIO = Department(name="bio", kind="batch", guarantee=3)

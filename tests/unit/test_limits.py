@@ -11,13 +11,13 @@ from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, MultiFactor, Quality, UserLimits
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
-from services.admission import compose
+from services.admission.commands import compose
 from services.domain.custody.fold import RULES
 from services.domain.text import sentence
 from services.domain.usage_limits import limits_of
 from services.runtime.config.file import ConfigError, diff, dump_toml, loads
 from services.runtime.edge import Refused
-from services.scheduler.explain.why import queue_view, why
+from services.scheduler.lookahead.why import queue_view, why
 from tests.support.admission import ANN, BOB, Fold
 from tests.support.admission import cloud as site
 from tests.support.leases import lease

@@ -11,14 +11,14 @@ from schemas.config import BatchLimits, BatchPolicy, Department
 from schemas.reasons import Code, Reason, because
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host, Unit
-from services.scheduler.batch.make_way import BestEffort, plan, seen, why
-from services.scheduler.derived.budgets import NOBODY, Budgets, Owner
-from services.scheduler.derived.forecast import Forecast
-from services.scheduler.derived.queue import Queue
-from services.scheduler.derived.room import Room
-from services.scheduler.derived.shape import PLAIN, Kind, Place, Shape, Start
-from services.scheduler.policies import known
-from services.scheduler.policies.order import Order, Situation
+from services.scheduler.core.batch.make_way import BestEffort, plan, seen, why
+from services.scheduler.core.policies import known
+from services.scheduler.core.policies.order import Order, Situation
+from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner
+from services.scheduler.core.state.forecast import Forecast
+from services.scheduler.core.state.queue import Queue
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import PLAIN, Kind, Place, Shape, Start
 
 IDLE = Kind(best_effort=True)
 AT = 1000.0

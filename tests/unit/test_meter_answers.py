@@ -10,9 +10,9 @@ from schemas.facts import Answers
 from schemas.reasons import Code, because
 from schemas.signals import AnswersSignal
 from services.domain import text as sentences
-from services.scheduler.web.answers import Sum
-from services.scheduler.web.meter import Meter
-from services.scheduler.web.meter_answers import KEPT_S, RECENT_S, Answered, Failing
+from services.scheduler.core.web.answers import Sum
+from services.scheduler.meter.answers import KEPT_S, RECENT_S, Answered, Failing
+from services.scheduler.meter.meter import Meter
 
 NOW = 1_000.0
 RELEASES: Mapping[str, tuple[int, bool]] = {"web.1": (1, False), "web.2": (1, False), "web.3": (2, True)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas.signals import RequestsSignal
-from services.scheduler.web.meter import Meter
-from services.scheduler.web.meter_queue import HELD_S, WAITED_S, Queue, Refused, Waiting
+from services.scheduler.meter.meter import Meter
+from services.scheduler.meter.queue import HELD_S, WAITED_S, Queue, Refused, Waiting
 
 NOW = 1_000.0
 

@@ -13,8 +13,8 @@ from msgspec import inspect
 from schemas import requests as r
 from schemas import signals
 from schemas.misfits import WORDS, Malformed, misfit
-from services.admission import guest_routes
-from services.admission.guests import BeganBody, ReportBody
+from services.admission.guests.guests import BeganBody, ReportBody
+from services.admission.http import guest_routes
 
 CLASSES = {
     **{kind: pair[0] for kind, pair in r.REQUESTS.items()},

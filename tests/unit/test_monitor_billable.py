@@ -17,9 +17,9 @@ from schemas.config import BatchPolicy, Department, WebPolicy
 from schemas.facts import ConfigAdopted
 from services.domain.custody.fold import RULES
 from services.monitor.history.kept import Kept, trim
-from services.monitor.serve.access import Access, faults
-from services.monitor.serve.billable import SETTLED_MS, Billable, together
-from services.monitor.serve.price_routes import PriceRoutes
+from services.monitor.http.access import Access, faults
+from services.monitor.http.billable import SETTLED_MS, Billable, together
+from services.monitor.http.price_routes import PriceRoutes
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from services.runtime.config.file import dump_toml, load

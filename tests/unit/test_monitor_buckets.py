@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from services.monitor.model import buckets
-from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, OTHERS, Buckets, Row, Span, key
-from services.monitor.model.goodput import FAULT, PREEMPTED, Entry, Goodput, State
+from services.monitor.core import buckets
+from services.monitor.core.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, OTHERS, Buckets, Row, Span, key
+from services.monitor.core.goodput import FAULT, PREEMPTED, Entry, Goodput, State
 
 TODAY = 20_000
 NOON = TODAY * DAY_MS + 12 * HOUR_MS

@@ -12,9 +12,9 @@ from schemas.facts import Dependency
 from schemas.reasons import Code, because
 from services.domain import text as sentences
 from services.domain.custody.fold import RULES
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.parts import at_once
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from tests.support.world import Seat, World, batch, cloud
 
 

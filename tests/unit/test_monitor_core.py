@@ -17,15 +17,15 @@ from schemas.reasons import Code, because
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
 from services.domain.text import sentence, short
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.events import Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
+from services.monitor.http.access import whole
 from services.monitor.parts import at_once
-from services.monitor.pictures.views import Views
-from services.monitor.serve.access import whole
+from services.monitor.views.views import Views
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
 
 CONFIG = CloudConfig(

@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
 from services.domain.custody.fold import RULES
-from services.monitor.model.accounting import SILENCE_MAX_MS, Accounting
-from services.monitor.model.buckets import DAY_MS, HOUR_MS
+from services.monitor.core.accounting import SILENCE_MAX_MS, Accounting
+from services.monitor.core.buckets import DAY_MS, HOUR_MS
 from tests.support.world import batch, web
 from tests.unit.test_custody_rules import QUOTA_0, Step, granted, host, job, placed
 from tests.unit.test_monitor_core import ADOPTED, Desk

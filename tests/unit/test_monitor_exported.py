@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
 from schemas.facts import Disposal, Lease
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from tests.unit.test_custody_rules import Step, granted, host, job, placed
 from tests.unit.test_monitor_core import ADOPTED, Desk
 from tests.unit.test_usage import Office, running

@@ -9,8 +9,8 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code, because
 from services.domain.custody import fold as custody_module
-from services.monitor import core as module
-from services.monitor.core import Claim
+from services.monitor.core import monitor as module
+from services.monitor.core.monitor import Claim
 from tests.support.closing import closing, left_out
 from tests.unit.test_custody_rules import CANCEL, Step, allocated, closed, ended, granted, job, placed, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk

@@ -7,7 +7,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from tests.support.closing import close
 from tests.unit.test_usage import Office, checkpoint, running
 

@@ -22,11 +22,11 @@ from services.domain.custody.fold import Custody
 from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
+from services.monitor.http.access import Access
+from services.monitor.http.reads import POSITION, Reads
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.parts import at_once
-from services.monitor.serve.access import Access
-from services.monitor.serve.reads import POSITION, Reads
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from services.runtime.config.file import Config, Metrics

@@ -13,9 +13,9 @@ from phoenix.cli import hosts as command
 from schemas import facts as f
 from schemas.config import Balance, Power
 from services.domain.custody.fold import RULES
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from services.runtime.config import file as runtime_config
 from services.runtime.config.file import ConfigError
 from tests.support.balancing import moves, observe, up

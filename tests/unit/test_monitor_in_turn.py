@@ -8,8 +8,8 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from services.monitor.serve.access import faults
-from services.monitor.serve.in_turn import InTurn
+from services.monitor.http.access import faults
+from services.monitor.http.in_turn import InTurn
 from services.runtime.callers.identity import Identity
 from services.runtime.callers.peers import Peers
 from services.runtime.fair_queue import Bounds

@@ -12,9 +12,9 @@ from schemas import facts as f
 from schemas.measures import Measured, Measures
 from schemas.reasons import Code, because
 from schemas.signals import SessionsSignal
-from services.monitor.pictures import instances as module
-from services.monitor.pictures.instances import instances
-from services.monitor.pictures.levels import BYTES_PER_S, SESSIONS_MAX, SOURCES_MAX, STALE_S, Levels
+from services.monitor.views import instances as module
+from services.monitor.views.instances import instances
+from services.monitor.views.levels import BYTES_PER_S, SESSIONS_MAX, SOURCES_MAX, STALE_S, Levels
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 from tests.unit.test_releases_shown import SERVES, instance

@@ -12,8 +12,8 @@ from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
 from services.domain.custody.fold import RULES
 from services.domain.custody.state import RELEASES_KEPT
-from services.monitor import core as module
-from services.monitor.model.series import Gauge
+from services.monitor.core import monitor as module
+from services.monitor.core.series import Gauge
 from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, release, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk

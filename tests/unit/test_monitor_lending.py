@@ -11,8 +11,8 @@ from schemas.config import Lending
 from schemas.reasons import Code, because
 from services.domain.sharing.credit import Credits
 from services.domain.text import sentence
-from services.monitor.pictures import lending
-from services.monitor.pictures.views import host_view
+from services.monitor.views import lending
+from services.monitor.views.views import host_view
 from tests.unit.test_provisioner_core import HPC, Bench
 from tests.unit.test_provisioner_lending import BIO, DAY, EVENING, MORNING, bench
 

@@ -14,11 +14,11 @@ from schemas.facts_instances import Answers
 from schemas.reasons import Code, because
 from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
-from services.monitor.model import loads
-from services.monitor.model.attempt import Attempt, cpu_s, note, own_cpu_s
-from services.monitor.model.releases import current
-from services.monitor.model.releases import fresh as no_release
-from services.monitor.model.tallies import CAUSES
+from services.monitor.core import loads
+from services.monitor.core.attempt import Attempt, cpu_s, note, own_cpu_s
+from services.monitor.core.counters import CAUSES
+from services.monitor.core.releases import current
+from services.monitor.core.releases import fresh as no_release
 from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import QUOTA_0, Step, allocated, closed, granted, heard, host, job, placed, release
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import facts as f
-from services.monitor.model.moves import STEPS_MAX
+from services.monitor.core.host_history import STEPS_MAX
 from tests.support.closing import closing
 from tests.unit.test_custody_rules import granted
 from tests.unit.test_monitor_core import ADOPTED, Desk

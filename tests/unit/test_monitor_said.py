@@ -11,8 +11,8 @@ from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Po
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
 from services.domain.custody.fold import RULES
-from services.monitor.model import buckets
-from services.monitor.model.buckets import HOUR_MS, Buckets, key
+from services.monitor.core import buckets
+from services.monitor.core.buckets import HOUR_MS, Buckets, key
 from tests.support.closing import close, closing
 from tests.unit.test_custody_rules import CANCEL, Step, allocated, closed, granted, host, job, placed, release, reported
 from tests.unit.test_monitor_buckets import NOON as NOON_MS

@@ -17,8 +17,8 @@ from phoenix.local.stack_settings import Settings
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.facts import ConfigAdopted
 from services.domain.custody.fold import RULES, Custody
+from services.monitor.http.access import faults
 from services.monitor.metrics.scrape import Ports, Scrape
-from services.monitor.serve.access import faults
 from services.runtime.config.file import Config, ConfigError, Metrics, dump_toml, load, loads
 
 FILE = """

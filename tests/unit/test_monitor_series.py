@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from services.monitor.model import series
-from services.monitor.model.series import STEPS, Gauge, Point, State, Tier
+from services.monitor.core import series
+from services.monitor.core.series import STEPS, Gauge, Point, State, Tier
 from tests.unit.test_page_series import T0, Fold
 
 STEP = STEPS[0][0]

@@ -7,11 +7,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.core.service_levels import BOUNDS_S, Shortage, Times
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.model.service_levels import BOUNDS_S, Shortage, Times
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.closing import closing
 from tests.support.world import World, batch, cloud, web
 from tests.unit.test_custody_rules import Step, host

@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.monitor.model import tallies
-from services.monitor.model.tallies import FLAP_WINDOW_S, FLAPS, State
+from services.monitor.core import counters
+from services.monitor.core.counters import FLAP_WINDOW_S, FLAPS, State
 from tests.unit.test_custody_rules import Step, granted, host, job, placed, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 
@@ -124,5 +124,5 @@ def test_what_is_folded_survives_a_snapshot(desk: Desk) -> None:
 
 
 def test_every_outcome_and_cause_is_a_label_that_is_declared() -> None:
-    assert set(tallies.CAUSES) <= set(Code)
-    assert set(tallies.OUTCOMES) == {"completed", "ended_early", "failed", "timeout", "cancelled", "killed"}
+    assert set(counters.CAUSES) <= set(Code)
+    assert set(counters.OUTCOMES) == {"completed", "ended_early", "failed", "timeout", "cancelled", "killed"}

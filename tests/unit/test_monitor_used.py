@@ -13,9 +13,9 @@ from schemas import facts as f
 from schemas.measures import JobMeasured, JobMeasures
 from services.monitor.history import reads
 from services.monitor.history.reads import Filter
-from services.monitor.pictures import levels as module
-from services.monitor.pictures.levels import Levels
-from services.monitor.pictures.times import iso
+from services.monitor.views import levels as module
+from services.monitor.views.levels import Levels
+from services.monitor.views.times import iso
 from tests.unit.test_custody_rules import Step, allocated, closed, granted, job, placed, reported
 from tests.unit.test_monitor_core import ADOPTED, BEGAN, Desk
 

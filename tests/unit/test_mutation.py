@@ -197,7 +197,7 @@ def test_what_is_mutated(tmp_path: Path, code: str, found: set[str]) -> None:
 
 
 def test_mutants_have_names_of_their_own_and_leave_the_tree_as_it_was() -> None:
-    for file in ("services/domain/sharing/max_min.py", "services/scheduler/policies/victims.py"):
+    for file in ("services/domain/sharing/max_min.py", "services/scheduler/core/policies/victims.py"):
         every = mutants(ROOT, file)
         assert len({m.key for m in every}) == len(every) > 0
     tree = ast.parse(TOY)

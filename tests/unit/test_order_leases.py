@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.config import BatchLimits
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.scheduler.explain.why import why
+from services.scheduler.lookahead.why import why
 from tests.support.leases import closings, external, lease, placements, settle, site, told, until
 from tests.support.scheduling import core
 from tests.support.world import RULES, START

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.policies.order_leases import plan
+from services.scheduler.core.policies.order_leases import plan
 from tests.support.leases import external, lease, placements, settle, site, until
 from tests.support.scheduling import core
 from tests.support.world import START, World

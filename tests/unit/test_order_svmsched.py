@@ -9,11 +9,11 @@ from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason
 from services.domain.sharing.service_share import Shares, percent
-from services.scheduler.derived.room import Free
-from services.scheduler.derived.shape import Shape
-from services.scheduler.explain.why import why
-from services.scheduler.policies.order_svmsched import in_turn
-from services.scheduler.policies.order_svmsched_shares import needs
+from services.scheduler.core.policies.order_svmsched import in_turn
+from services.scheduler.core.policies.order_svmsched_shares import needs
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Shape
+from services.scheduler.lookahead.why import why
 from tests.support.scheduling import closed, core, decide, placed, wait_for
 from tests.support.services import SHORT_S, best_effort, long, shared, short, start, started, used
 from tests.support.world import World

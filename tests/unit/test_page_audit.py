@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from services.monitor.serve import sessions
+from services.monitor.http import sessions
 from services.runtime.callers.audit import REFUSED_BURST
 from tests.support.page import House, bearer
 

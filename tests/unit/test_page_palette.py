@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "serve" / "page"
+PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "http" / "page"
 TEXT, GRAPHICS = 4.5, 3.0
 APART, FIRST_APART = 0.07, 0.11  # a small square of each beside the other is seen as two; the first four at a glance
 Colour = tuple[float, float, float]  # linear RGB

@@ -12,9 +12,9 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
-from services.monitor.model import series
-from services.monitor.model.series import STEPS
+from services.monitor.core import series
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.core.series import STEPS
 
 T0 = 1_750_000_000.0 // 600 * 600  # a whole step of every resolution
 CONFIG = CloudConfig(

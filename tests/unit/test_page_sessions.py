@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from services.monitor.serve import page_files, sessions
-from services.monitor.serve.access import Access
-from services.monitor.serve.origin import Hosts
-from services.monitor.serve.sessions import CODE_S, PER_USER_MAX, SESSION_S, Pass, Passes, Sessions
+from services.monitor.http import page_files, sessions
+from services.monitor.http.access import Access
+from services.monitor.http.origin import Hosts
+from services.monitor.http.sessions import CODE_S, PER_USER_MAX, SESSION_S, Pass, Passes, Sessions
 from services.runtime.callers.identity import Identities
 from tests.support.page import CLOUD, COOKIE, House, adopted, bearer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "serve" / "page"
+PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "http" / "page"
 SCRIPTS = sorted(PAGE.glob("*.js"))
 SOURCES = sorted(p for p in PAGE.iterdir() if p.suffix in (".js", ".css", ".html", ".svg"))
 LINES_MAX = 500

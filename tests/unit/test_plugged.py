@@ -13,14 +13,14 @@ from phoenix.simulate.workload import Scenario, WebInput
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.exits import Exit, Stop
-from services.scheduler.batch import make_way
-from services.scheduler.derived.load import Sample
-from services.scheduler.derived.shape import Shape
-from services.scheduler.policies import known, plugged
-from services.scheduler.policies.order import Agenda, Order, Situation, Start
-from services.scheduler.policies.plugged import REASON_MAX
-from services.scheduler.policies.scale import Memory, Rule, Track
-from services.scheduler.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.batch import make_way
+from services.scheduler.core.policies import known, plugged
+from services.scheduler.core.policies.order import Agenda, Order, Situation, Start
+from services.scheduler.core.policies.plugged import REASON_MAX
+from services.scheduler.core.policies.scale import Memory, Rule, Track
+from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.state.shape import Shape
 from tests.support.leases import lease
 from tests.support.plugins import install, packages
 from tests.support.scheduling import cluster, core, running
@@ -35,7 +35,7 @@ Source: this test.
 import msgspec
 from schemas.options import read
 from schemas.reasons import Code, because
-from services.scheduler.policies.scale import Rule
+from services.scheduler.core.policies.scale import Rule
 
 class Settings(msgspec.Struct, frozen=True):
     number: int = 1

@@ -12,19 +12,19 @@ from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.exits import Stop
 from services.domain.scaling import limit
-from services.scheduler.derived.load import Sample
-from services.scheduler.policies import known, leases_elsewhere, order_multi_factor, preemption
-from services.scheduler.policies import scale_flaps as flaps
-from services.scheduler.policies import scale_forecast as forecast
-from services.scheduler.policies import scale_steps as steps
-from services.scheduler.policies import scale_target as target
-from services.scheduler.policies import scale_threshold as threshold
-from services.scheduler.policies.catalogue import source, summary
-from services.scheduler.policies.order import Situation
-from services.scheduler.policies.preemption import Cost
-from services.scheduler.policies.scale import Heard, Memory, Track
-from services.scheduler.policies.scale_schedule import Timetable
-from services.scheduler.policies.victims import Candidate
+from services.scheduler.core.policies import known, leases_elsewhere, order_multi_factor, preemption
+from services.scheduler.core.policies import scale_flaps as flaps
+from services.scheduler.core.policies import scale_forecast as forecast
+from services.scheduler.core.policies import scale_steps as steps
+from services.scheduler.core.policies import scale_target as target
+from services.scheduler.core.policies import scale_threshold as threshold
+from services.scheduler.core.policies.catalogue import source, summary
+from services.scheduler.core.policies.order import Situation
+from services.scheduler.core.policies.preemption import Cost
+from services.scheduler.core.policies.scale import Heard, Memory, Track
+from services.scheduler.core.policies.scale_schedule import Timetable
+from services.scheduler.core.policies.victims import Candidate
+from services.scheduler.core.state.load import Sample
 from tests.support.leases import lease, site
 from tests.support.scheduling import cluster, core
 from tests.support.world import World

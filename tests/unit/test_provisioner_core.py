@@ -15,8 +15,8 @@ from services.domain.core import NEVER
 from services.domain.custody.check import check
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.provisioner.core import TURN_S, ProvisionerCore, _turn
-from services.provisioner.grants import grants
+from services.provisioner.core.grants import grants
+from services.provisioner.core.provisioner import TURN_S, ProvisionerCore, _turn
 
 CANCELLED = f.Disposal.CANCELLED
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())

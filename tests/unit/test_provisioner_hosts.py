@@ -12,7 +12,7 @@ from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.fold import RULES
-from services.provisioner.grants import grants
+from services.provisioner.core.grants import grants
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, kinds, occupy, seized, why
 
 BIO = Department(name="bio", kind="batch")

@@ -15,7 +15,7 @@ from schemas.facts import Fact
 from schemas.reasons import Code, because
 from services.domain.custody.fold import RULES, Custody
 from services.domain.custody.meta import Meta
-from services.provisioner.core import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.provisioner.edge import told
 from tests.support.closing import closing
 

@@ -16,9 +16,9 @@ from services.domain.sharing import lending
 from services.domain.sharing.credit import BONUS_MAX, HALF_LIFE_S, Credits, Earned
 from services.domain.sharing.host_ownership import whereabouts
 from services.domain.sharing.loans import NOBODY, Loan, fit
-from services.provisioner.core import ProvisionerCore
-from services.provisioner.policies.contracts import targets_within
-from services.provisioner.policies.phoenix import Claim, targets
+from services.provisioner.core.policies.contracts import targets_within
+from services.provisioner.core.policies.phoenix import Claim, targets
+from services.provisioner.core.provisioner import ProvisionerCore
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 from tests.unit.test_provisioner_targets import CLAIMS
 

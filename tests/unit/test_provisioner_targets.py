@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.provisioner.policies.idle import with_idle
-from services.provisioner.policies.phoenix import Claim, targets
+from services.provisioner.core.policies.idle import with_idle
+from services.provisioner.core.policies.phoenix import Claim, targets
 
 
 def web(name: str = "web", demand: int = 0, **kw: float) -> Claim:

@@ -17,15 +17,15 @@ from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.custody.fold import RULES
 from services.domain.text import remedy, sentence
-from services.scheduler import edge_batch
-from services.scheduler.edge_batch import BatchEdge
-from services.scheduler.explain import reasons, turns
-from services.scheduler.explain.foresee import Sure, foresee
-from services.scheduler.explain.reasons import Look, Reasons, Told
-from services.scheduler.explain.turns import Turns
-from services.scheduler.explain.why import why
-from services.scheduler.policies import known
-from services.scheduler.policies.order import Reserved, Situation
+from services.scheduler.core.policies import known
+from services.scheduler.core.policies.order import Reserved, Situation
+from services.scheduler.edge import batch as edge_batch
+from services.scheduler.edge.batch import BatchEdge
+from services.scheduler.lookahead import reasons, turns
+from services.scheduler.lookahead.foresee import Sure, foresee
+from services.scheduler.lookahead.reasons import Look, Reasons, Told
+from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.why import why
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, running, wait_for
 from tests.support.world import World, batch, cloud

@@ -16,7 +16,7 @@ from nats.js import JetStreamContext
 from schemas.config import CloudConfig, User
 from services.domain.custody.fold import Custody
 from services.monitor.explain.record import Records
-from services.monitor.serve.access import Access, faults
+from services.monitor.http.access import Access, faults
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from tests.support.shells import LOG

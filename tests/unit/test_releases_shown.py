@@ -18,7 +18,7 @@ from schemas.releases import Release
 from services.domain import text as sentences
 from services.domain.custody.state import RELEASES_KEPT
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 from tests.support.closing import closing
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.scheduler.reports import Signs
+from services.scheduler.edge.reports import Signs
 
 GAP_S = 2.0
 LOOK_S = 0.5

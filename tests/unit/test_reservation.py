@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from services.scheduler.derived.forecast import Ending
-from services.scheduler.derived.room import Free, Room
-from services.scheduler.derived.shape import Place, Shape
-from services.scheduler.policies.reservation import Gap, gap_for
+from services.scheduler.core.policies.reservation import Gap, gap_for
+from services.scheduler.core.state.forecast import Ending
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Place, Shape
 
 HEAD = Place(0, 1, "1")
 WHOLE = Free(True, 4, 400)

@@ -10,9 +10,9 @@ import pytest
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
 from schemas.reasons import Code, Reason, because
 from services.domain.usage_limits import WHOLE, Account, Much
-from services.scheduler.derived.budgets import NOBODY, Budgets, Owner, needs
-from services.scheduler.derived.queue import LaneKey, Queue
-from services.scheduler.derived.shape import PLAIN, Booking, Kind, Place, Shape, Start
+from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner, needs
+from services.scheduler.core.state.queue import LaneKey, Queue
+from services.scheduler.core.state.shape import PLAIN, Booking, Kind, Place, Shape, Start
 
 ONE = Shape(1, 1, 100, False)
 WIDE = Shape(2, 3, 100, False)

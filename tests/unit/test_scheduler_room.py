@@ -12,8 +12,8 @@ from services.domain.constraints import satisfies
 from services.domain.core import NEVER
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Host
-from services.scheduler.derived.room import Free, Room
-from services.scheduler.derived.shape import Shape
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Shape
 
 NAMES = [f"h{n:02}" for n in range(14)]
 CONSTRAINTS = ("fast", "gpu=yes")

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from phoenix.cli.__main__ import main
-from services.admission.boot import boot_of
-from services.admission.plain import lines
-from services.admission.secrets import TOLD_EVERY_S, Secrets
+from services.admission.guests.boot import boot_of
+from services.admission.guests.boot_text import lines
+from services.admission.storage.secrets import TOLD_EVERY_S, Secrets
 from services.runtime.config import secret_files
 from services.runtime.config.file import loads
 from services.runtime.config.secret_files import VALUE_MAX_BYTES, SecretError

@@ -11,11 +11,11 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department
 from schemas.requests import JobSubmit
-from services.admission import compose
+from services.admission.commands import compose
 from services.runtime.config.checks import check_cloud
 from services.runtime.config.file import dump_toml, loads
 from services.runtime.edge import Refused
-from services.scheduler.batch.core import BatchCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.admission import ANN, Fold, cloud
 from tests.support.world import World
 

@@ -12,7 +12,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Policy, User, W
 from schemas.facts_instances import InstanceReported
 from schemas.reasons import Code, because
 from schemas.requests import Malformed
-from services.admission.wanted import COMPLETE_MAX, Wanted, configured, follow, lasting
+from services.admission.core.rollouts import COMPLETE_MAX, Wanted, configured, follow, lasting
 from services.domain import capabilities, leases, observed, readiness, saving
 from services.domain.capabilities import ALL
 from services.domain.custody.broken import why_broken

@@ -225,7 +225,7 @@ def test_what_no_host_could_hold_is_refused_at_the_door() -> None:
 
 
 def test_what_is_larger_than_its_share_is_refused_at_the_door_but_short_and_best_effort_are_not() -> None:
-    """A quarter of eight hosts is two.  As `services.admission.share` decides, by the same function."""
+    """A quarter of eight hosts is two.  As `services.admission.commands.service_share` decides, by the same function."""
     policy = BatchPolicy(order="svmsched", services={"app1": 3.0, "app2": 1.0}, short_s=60.0)
     shared = msgspec.structs.replace(batch(), batch=policy)
 

@@ -14,9 +14,9 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.text import sentence
-from services.executor.calls import Deploy
-from services.executor.site_fault import FADES_S, TRY_MAX_S, TRY_S, UNWANTED
-from services.scheduler.explain.why import why
+from services.executor.core.calls import Deploy
+from services.executor.core.site_fault import FADES_S, TRY_MAX_S, TRY_S, UNWANTED
+from services.scheduler.lookahead.why import why
 from tests.support.site_storm import FAILED, REFUSED, STEP_S, Fails, How, Storm, boot_fails, nobody, refused
 
 OUTAGE_S = 11.0

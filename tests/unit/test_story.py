@@ -20,21 +20,21 @@ from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
+from services.monitor.core.buckets import DAY_MS
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import story_causes
 from services.monitor.explain.story import Node, Story
 from services.monitor.explain.story import _step as told_step
 from services.monitor.history import story_index
 from services.monitor.history.file import History
 from services.monitor.history.story_index import Place
-from services.monitor.model.buckets import DAY_MS
-from services.monitor.pictures.views import Views
-from services.monitor.serve.access import Access, faults
-from services.provisioner.core import ProvisionerCore
+from services.monitor.http.access import Access, faults
+from services.monitor.views.views import Views
+from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
-from services.scheduler.batch.core import BatchCore
-from services.scheduler.web.core import WebCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.world import Seat, World, batch, web
 
 PEOPLE = (

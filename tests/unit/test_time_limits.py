@@ -9,7 +9,7 @@ import pytest
 from services.domain.core import NEVER
 from services.domain.custody.fold import Custody
 from services.domain.custody.state import Broken, Unit, Vm, vm_key
-from services.scheduler.derived.limits import PATIENCE_S, REPORT_S, START_PATIENCE, Limit, Limits
+from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE, Limit, Limits
 
 WALLTIME_S, BOOT_S, SAVE_S, GRACE_S = 1000.0, 60.0, 20.0, 7.0
 PLACED, STARTED, BEGAN = 100.0, (110.0, 115.0), 130.0

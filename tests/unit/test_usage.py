@@ -11,10 +11,10 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
-from services.monitor.core import MonitorCore
-from services.monitor.model import buckets
-from services.monitor.model.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
-from services.monitor.pictures.usage import EVER, usage
+from services.monitor.core import buckets
+from services.monitor.core.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.views.usage import EVER, usage
 from tests.support.closing import close
 from tests.support.world import World, batch, cloud, web
 

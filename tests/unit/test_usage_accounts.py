@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-import services.scheduler.derived.usage as accounts
-from services.scheduler.derived.load import Sample, follow, mean
-from services.scheduler.derived.usage import Account, Holding, Usage, used
+import services.scheduler.core.state.usage as accounts
+from services.scheduler.core.state.load import Sample, follow, mean
+from services.scheduler.core.state.usage import Account, Holding, Usage, used
 
 DAY = 86_400.0
 

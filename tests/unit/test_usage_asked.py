@@ -8,9 +8,9 @@ from nats.aio.msg import Msg
 
 from phoenix.cli import usage as command
 from services.monitor.history.file import StandsStill
-from services.monitor.pictures.views import Views
-from services.monitor.serve.queries import Queries
-from services.monitor.serve.usage_asked import usage_asked
+from services.monitor.http.queries import Queries
+from services.monitor.http.usage_asked import usage_asked
+from services.monitor.views.views import Views
 from tests.properties.test_history import Written, played
 
 

@@ -9,8 +9,8 @@ import pytest
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.verify import messages
 from schemas.config import OnReclaim
-from services.monitor.core import MonitorCore
-from services.monitor.pictures.usage import EVER, usage
+from services.monitor.core.monitor import MonitorCore
+from services.monitor.views.usage import EVER, usage
 from services.runtime.journal.fold import Fold
 from tests.unit.test_simulate_engine import batch, cloud, job, web
 

@@ -15,12 +15,12 @@ from services.domain.custody.state import Unit
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.reads import Filter
+from services.monitor.http import access
 from services.monitor.parts import NOTED, PART, RENDERED, WRITTEN, Answer, Parts, at_once
-from services.monitor.pictures.ordered import SLACK
-from services.monitor.pictures.rows import Rows
-from services.monitor.pictures.views import Views
-from services.monitor.pictures.waiting import One, Waiting
-from services.monitor.serve import access
+from services.monitor.views.ordered import SLACK
+from services.monitor.views.rows import Rows
+from services.monitor.views.views import Views
+from services.monitor.views.waiting import One, Waiting
 from tests.support.page import CLOUD, adopted
 from tests.unit.test_custody_rules import Step, granted, job
 from tests.unit.test_monitor_core import Desk

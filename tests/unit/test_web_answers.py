@@ -11,11 +11,11 @@ from schemas import facts as f
 from schemas.facts import Answers
 from schemas.reasons import Code
 from services.domain import text as sentences
-from services.scheduler.web import answers as wa
-from services.scheduler.web.answers import SECONDS_MIN, Bucket, Sum
-from services.scheduler.web.meter_answers import Failing
-from services.scheduler.web.release import Roll
-from services.scheduler.web.why import Told, troubles, why
+from services.scheduler.core.web import answers as wa
+from services.scheduler.core.web.answers import SECONDS_MIN, Bucket, Sum
+from services.scheduler.core.web.release import Roll
+from services.scheduler.lookahead.why_web import Told, troubles, why
+from services.scheduler.meter.answers import Failing
 from tests.support.releases import Users, core, deploy, of_releases, said, site, watch
 from tests.support.world import World
 

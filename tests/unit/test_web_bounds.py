@@ -12,15 +12,15 @@ from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.scaling import Limit, Span, Unreadable, limit, offset_s, spans
 from services.domain.text import sentence
-from services.scheduler.derived.load import Sample
-from services.scheduler.policies import scale_flaps, scale_forecast, scale_steps
-from services.scheduler.policies.scale import Heard
-from services.scheduler.policies.scale_flaps import Course
-from services.scheduler.policies.scale_forecast import Bucket
-from services.scheduler.policies.scale_schedule import Timetable
-from services.scheduler.policies.scale_steps import Change
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.why import why
+from services.scheduler.core.policies import scale_flaps, scale_forecast, scale_steps
+from services.scheduler.core.policies.scale import Heard
+from services.scheduler.core.policies.scale_flaps import Course
+from services.scheduler.core.policies.scale_forecast import Bucket
+from services.scheduler.core.policies.scale_schedule import Timetable
+from services.scheduler.core.policies.scale_steps import Change
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.lookahead.why_web import why
 from tests.support.world import World, cloud, web
 
 HOUR, DAY = 3600.0, 86_400.0

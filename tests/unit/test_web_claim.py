@@ -1,4 +1,4 @@
-"""What a web department claims, and why instances come and go (`services.scheduler.web.core`, `.beside`), at each boundary."""
+"""What a web department claims, and why instances come and go (`scheduler.core.web.core`, `.beside`), at each boundary."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.domain.core import NEVER
 from services.domain.custody.state import Quota
-from services.scheduler.policies.scale_steps import Change
-from services.scheduler.web import beside as web_beside
-from services.scheduler.web import ends as web_ends
-from services.scheduler.web import rolls as web_rolls
-from services.scheduler.web.answers import Bucket
-from services.scheduler.web.beside import HOSTS_MAX, Room
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.release import Plan, Roll
-from services.scheduler.web.rolls import Step
-from services.scheduler.web.signals import LOAD_LOST_S
+from services.scheduler.core.policies.scale_steps import Change
+from services.scheduler.core.web import beside as web_beside
+from services.scheduler.core.web import ends as web_ends
+from services.scheduler.core.web import rolls as web_rolls
+from services.scheduler.core.web.answers import Bucket
+from services.scheduler.core.web.beside import HOSTS_MAX, Room
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.release import Plan, Roll
+from services.scheduler.core.web.rolls import Step
+from services.scheduler.core.web.signals import LOAD_LOST_S
 from tests.unit.test_web_hosts import Site
 
 TIMEOUT_S = 30.0

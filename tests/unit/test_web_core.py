@@ -10,9 +10,9 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES
-from services.scheduler.derived.load import Sample, follow, mean
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.state import BACKOFF_MAX_S, backoff_s
+from services.scheduler.core.state.load import Sample, follow, mean
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.state import BACKOFF_MAX_S, backoff_s
 from tests.support.ending import core, decide
 from tests.support.world import World, cloud, web
 

@@ -14,12 +14,12 @@ from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
-from services.scheduler.derived.load import Sample
-from services.scheduler.policies.scale import Track
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.fold import TOGETHER_S
-from services.scheduler.web.release import STABLE_S, Roll
-from services.scheduler.web.state import BACKOFF_FIRST_S, BACKOFF_MAX_S, backoff_s
+from services.scheduler.core.policies.scale import Track
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.fold import TOGETHER_S
+from services.scheduler.core.web.release import STABLE_S, Roll
+from services.scheduler.core.web.state import BACKOFF_FIRST_S, BACKOFF_MAX_S, backoff_s
 from tests.support.closing import close, left_out
 from tests.support.world import World, batch, cloud, web
 

@@ -1,4 +1,4 @@
-"""Instances on hosts: who goes, where new ones come, which hosts go back (`services.scheduler.web.hosts`, `.holdings`)."""
+"""Instances on hosts: who goes, where new ones come, which hosts go back (`scheduler.core.web.hosts`, `.holdings`)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.scheduler.derived.shape import Shape
-from services.scheduler.web import hosts as web_hosts
-from services.scheduler.web.holdings import Holdings, too_small
-from services.scheduler.web.hosts import Picture
+from services.scheduler.core.state.shape import Shape
+from services.scheduler.core.web import hosts as web_hosts
+from services.scheduler.core.web.holdings import Holdings, too_small
+from services.scheduler.core.web.hosts import Picture
 from tests.support.world import World, cloud, web
 
 MEMORY_MB = 1024

@@ -10,8 +10,8 @@ from schemas import facts as f
 from schemas.facts import Answers, Disposal
 from schemas.reasons import Code, because
 from services.domain.custody.meta import Meta
-from services.scheduler.derived.load import Sample
-from services.scheduler.web.release import Roll
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.web.release import Roll
 from tests.support.world import World, web
 from tests.unit.test_web_fold import WHY, adopt, core, fail, site
 

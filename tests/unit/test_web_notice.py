@@ -12,8 +12,8 @@ from schemas.config import Policy
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.web.core import WebCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.web.core import WebCore
 from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, sessions, site
 from tests.support.world import World, cloud, web
 

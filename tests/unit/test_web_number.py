@@ -1,4 +1,4 @@
-"""How many instances there should be, each rule at its boundary (`services.scheduler.web.number`, `.signals`, `.answers`)."""
+"""How many instances there should be, each rule at its boundary (`scheduler.core.web.number`, `.signals`, `.answers`)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import pytest
 from schemas.config import CloudConfig, User, WebPolicy
 from schemas.facts import AUTHORS_MAX, Answers, LoadObserved
 from schemas.reasons import Code, because
-from services.scheduler.policies import scale_flaps, scale_steps
-from services.scheduler.policies.scale import Track
-from services.scheduler.policies.scale_flaps import Course
-from services.scheduler.web import answers as web_answers
-from services.scheduler.web import number as web_number
-from services.scheduler.web import signals as web_signals
-from services.scheduler.web.answers import ERRORS_MIN, GRACE, MARGIN, TIMES, Bucket, Sum
-from services.scheduler.web.number import Bounds, Situation, desired
-from services.scheduler.web.release import Roll
-from services.scheduler.web.signals import LOAD_LOST_S, UTILISATION_MAX, Word
-from services.scheduler.web.state import State
+from services.scheduler.core.policies import scale_flaps, scale_steps
+from services.scheduler.core.policies.scale import Track
+from services.scheduler.core.policies.scale_flaps import Course
+from services.scheduler.core.web import answers as web_answers
+from services.scheduler.core.web import number as web_number
+from services.scheduler.core.web import signals as web_signals
+from services.scheduler.core.web.answers import ERRORS_MIN, GRACE, MARGIN, TIMES, Bucket, Sum
+from services.scheduler.core.web.number import Bounds, Situation, desired
+from services.scheduler.core.web.release import Roll
+from services.scheduler.core.web.signals import LOAD_LOST_S, UTILISATION_MAX, Word
+from services.scheduler.core.web.state import State
 from tests.support.world import web
 
 NOW = 100_000.0

@@ -1,4 +1,4 @@
-"""A web department while starts are paused in the whole cloud (`services.executor.site_fault`)."""
+"""A web department while starts are paused in the whole cloud (`executor.core.site_fault`)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.text import sentence
-from services.scheduler.web.why import why
+from services.scheduler.lookahead.why_web import why
 from tests.support.ending import DRAIN_S, core, decide, ends, feel, hear, over, scale, serving, sessions, site
 from tests.support.world import World
 

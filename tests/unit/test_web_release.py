@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code, because
 from schemas.releases import Release
-from services.scheduler.web import release as wr
-from services.scheduler.web.release import STABLE_S, Plan, Roll, Seen, Stage, Terms
+from services.scheduler.core.web import release as wr
+from services.scheduler.core.web.release import STABLE_S, Plan, Roll, Seen, Stage, Terms
 
 NOW = 1000.0
 TERMS = Terms(0, 1, 3)

@@ -1,4 +1,4 @@
-"""A roll-out's rules at their boundaries (`services.scheduler.web.release`); its moves are in `test_web_release.py`."""
+"""A roll-out's rules at their boundaries (`scheduler.core.web.release`); its moves are in `test_web_release.py`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
-from services.scheduler.web import release as wr
-from services.scheduler.web.release import GOOD_MAX, STABLE_S, Roll, Seen, Terms
+from services.scheduler.core.web import release as wr
+from services.scheduler.core.web.release import GOOD_MAX, STABLE_S, Roll, Seen, Terms
 
 NOW = 1000.0
 TERMS = Terms(0, 1, 3)

@@ -11,11 +11,11 @@ from schemas import facts as f
 from schemas.reasons import Code
 from services.domain import text as sentences
 from services.domain.custody.fold import RULES
-from services.scheduler.web import beside
-from services.scheduler.web.hosts import Picture
-from services.scheduler.web.release import STABLE_S
-from services.scheduler.web.rolls import Step
-from services.scheduler.web.why import troubles, why
+from services.scheduler.core.web import beside
+from services.scheduler.core.web.hosts import Picture
+from services.scheduler.core.web.release import STABLE_S
+from services.scheduler.core.web.rolls import Step
+from services.scheduler.lookahead.why_web import troubles, why
 from tests.support.ending import hear
 from tests.support.releases import BOOT_S, CRASH_S, core, deploy, of_releases, said, scale, serving, site, watch
 from tests.support.world import World

@@ -13,12 +13,12 @@ from schemas.config import WebPolicy
 from schemas.reasons import Code
 from services.domain.custody.fold import RULES
 from services.domain.text import sentence
-from services.scheduler.derived.load import Sample
-from services.scheduler.policies import scale_threshold
-from services.scheduler.policies.scale import Heard, Level, Memory, Track
-from services.scheduler.policies.scale_target import follow, recommended, wanted
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.why import why
+from services.scheduler.core.policies import scale_threshold
+from services.scheduler.core.policies.scale import Heard, Level, Memory, Track
+from services.scheduler.core.policies.scale_target import follow, recommended, wanted
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.lookahead.why_web import why
 from tests.support.world import World, cloud, web
 
 

@@ -1,4 +1,4 @@
-"""Which instances end now, and when somebody may have to next (`services.scheduler.web.ends`), each rule at its boundary.
+"""Which instances end now, and when somebody may have to next (`scheduler.core.web.ends`), each rule at its boundary.
 
 The stories over time are in `test_web_ends.py`, `test_web_notice.py` and `test_web_readiness.py`.
 """
@@ -18,12 +18,12 @@ from services.domain import readiness
 from services.domain.core import NEVER
 from services.domain.custody.state import Quota
 from services.domain.readiness import Unready
-from services.scheduler.derived.limits import Limits
-from services.scheduler.web import ends as web_ends
-from services.scheduler.web.ends import DOUBLINGS_MAX, ROOM_MAX_S, WORDS_S, Scene
-from services.scheduler.web.hosts import Picture
-from services.scheduler.web.release import Roll, Terms
-from services.scheduler.web.state import State
+from services.scheduler.core.state.limits import Limits
+from services.scheduler.core.web import ends as web_ends
+from services.scheduler.core.web.ends import DOUBLINGS_MAX, ROOM_MAX_S, WORDS_S, Scene
+from services.scheduler.core.web.hosts import Picture
+from services.scheduler.core.web.release import Roll, Terms
+from services.scheduler.core.web.state import State
 from tests.unit.test_web_hosts import Site, numbers
 
 LATE_S = 15.0  # not ready for so long: overdue

@@ -12,14 +12,14 @@ from schemas.config import Role, User, WebPolicy
 from schemas.facts import AUTHORS_MAX
 from schemas.reasons import Code, because
 from services.domain.text import sentence
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.web.core import WebCore
-from services.scheduler.web.meter import Last
-from services.scheduler.web.meter_queue import Refused, Waiting
-from services.scheduler.web.number import Bounds, Situation, desired
-from services.scheduler.web.signals import LOAD_LOST_S, Word, claimed, usual, word
-from services.scheduler.web.state import State
-from services.scheduler.web.why import Told, troubles, why
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.number import Bounds, Situation, desired
+from services.scheduler.core.web.signals import LOAD_LOST_S, Word, claimed, usual, word
+from services.scheduler.core.web.state import State
+from services.scheduler.lookahead.why_web import Told, troubles, why
+from services.scheduler.meter.meter import Last
+from services.scheduler.meter.queue import Refused, Waiting
 from tests.support.world import START, World, cloud, web
 
 

@@ -15,9 +15,9 @@ from schemas.config import BatchPolicy, CloudConfig, Quality
 from schemas.foreseen import Foreseen, JobForeseen, JobsForeseen, Sure
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
-from services.admission.foretell import Foretelling, changes
-from services.scheduler.explain.looks import WAITING_MAX, Busy, Looks
-from services.scheduler.explain.whatif import JOBS_MAX, NotOurs, WhatIf
+from services.admission.commands.whatif import Foretelling, changes
+from services.scheduler.lookahead.looks import WAITING_MAX, Busy, Looks
+from services.scheduler.lookahead.whatif import JOBS_MAX, NotOurs, WhatIf
 from tests.support.admission import ANN, Fold
 from tests.support.scheduling import cluster, core
 from tests.support.world import World, batch

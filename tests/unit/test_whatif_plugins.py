@@ -22,7 +22,9 @@ from tests.unit.test_whatif_replay import END_S, WEB, cloud, hpc, job, job_of, l
 
 SINCE_S = 0.5
 GONE = cloud(hpc(order="gone"))
-FIRST_FIT = order("return __import__('services.scheduler.policies.order_first_fit', fromlist=['plan']).plan(situation)")
+FIRST_FIT = order(
+    "return __import__('services.scheduler.core.policies.order_first_fit', fromlist=['plan']).plan(situation)"
+)
 WORKS = (job(1, 10.0, 400.0), job(2, 20.0, 100.0, 4), job(3, 30.0, 400.0))
 Found = tuple[Past, Played | None, Played | None]
 

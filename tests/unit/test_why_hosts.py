@@ -10,10 +10,10 @@ from phoenix.cli import why
 from schemas import facts as f
 from schemas.reasons import Code, because
 from services.domain.text.units import iso
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import why_department, why_host
-from services.provisioner.core import ProvisionerCore
-from services.scheduler.batch.core import BatchCore
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud, web
 
 

@@ -22,9 +22,9 @@ import msgspec
 
 from schemas.options import read
 from schemas.reasons import Code, because
-from services.scheduler.derived.queue import Lane
-from services.scheduler.derived.shape import Shape
-from services.scheduler.policies.order import Order, Situation, Start, fitting_lanes
+from services.scheduler.core.policies.order import Order, Situation, Start, fitting_lanes
+from services.scheduler.core.state.queue import Lane
+from services.scheduler.core.state.shape import Shape
 
 
 class Settings(msgspec.Struct, frozen=True):

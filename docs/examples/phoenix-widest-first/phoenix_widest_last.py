@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from services.scheduler.policies.victims import Candidate, Choice, HostLoad, choose_by, newest_first
+from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad, choose_by, newest_first
 
 
 def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:

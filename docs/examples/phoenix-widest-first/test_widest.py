@@ -6,7 +6,7 @@ from phoenix_widest_last import choose
 from phoenix.policy_check import check_order, check_victims
 from phoenix.policy_check.department import Case, Department, HostCase, JobCase
 from schemas.config import BatchPolicy
-from services.scheduler.derived.shape import Shape
+from services.scheduler.core.state.shape import Shape
 
 HOSTS = (HostCase(4, 8192, False), HostCase(4, 8192, False))
 

@@ -33,8 +33,8 @@ from phoenix.simulate.metrics import bounded_slowdown, stretches, turnaround_s
 from phoenix.simulate.workload import LogJob, Outcome, Scenario, WebInput, Work
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims, WebPolicy
-from services.scheduler.policies import order_multi_factor
-from services.scheduler.policies.known import ORDERS, VICTIMS
+from services.scheduler.core.policies import order_multi_factor
+from services.scheduler.core.policies.known import ORDERS, VICTIMS
 
 DEPT: Final = "hpc"
 HOSTS: Final = 160  # the size of the paper's claim

@@ -1,10 +1,10 @@
 """The same 107 jobs under the product's rule: CPU overcommit where a host really uses less than 60 %, memory a hard limit.
 
 Theory of operation
-  What decides is production: the batch core places (order `first-fit`, best fit on hosts), and `services.executor.overcommit`
-  says how many cores a host offers.  What is modelled is the outside: guests that come up after 90 s, jobs that share real
-  cores exactly (`simulate.sharing`), and OpenNebula's samples of what a host uses.  A department holds all four hosts; nobody
-  else wants them, so there is no provisioner.
+  What decides is production: the batch core places (order `first-fit`, best fit on hosts), and
+  `services.executor.core.overcommit` says how many cores a host offers.  What is modelled is the outside: guests that come
+  up after 90 s, jobs that share real cores exactly (`simulate.sharing`), and OpenNebula's samples of what a host uses.  A
+  department holds all four hosts; nobody else wants them, so there is no provisioner.
 
 Rules
   1. Hosts, lengths, order, boot, guests and the 0.46 % are those of the thesis (`thiao_rules`).  A host has 32 GiB, as there.
@@ -32,8 +32,8 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
-from services.executor.overcommit import Overcommit, cores_offered
-from services.scheduler.batch.core import BatchCore
+from services.executor.core.overcommit import Overcommit, cores_offered
+from services.scheduler.core.batch.core import BatchCore
 
 Ask = Literal["whole-node", "partial"]
 DEPT: Final = "hpc"

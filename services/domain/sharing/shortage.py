@@ -1,6 +1,6 @@
 """Why a web department may keep fewer hosts than it wants: what batch guarantees keep, and what other web departments have.
 
-The provisioner's rules (`services.provisioner.policies.phoenix`), told: after web's own guarantees those of the batch
+The provisioner's rules (`services.provisioner.core.policies.phoenix`), told: after web's own guarantees those of the batch
 departments are kept from web always, demanded or not, for batch as a whole; then web by priority, equals by weight.
 
 Rules

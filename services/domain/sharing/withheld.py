@@ -1,6 +1,6 @@
 """Which contracts keep hosts from a department that wants more than it may keep: for `phoenix why` and `phoenix departments`.
 
-The provisioner's rules (`services.provisioner.policies.contracts`), told.
+The provisioner's rules (`services.provisioner.core.policies.contracts`), told.
 
 Rules
   1. It is told only where it binds: were one host more the department's, no flow within the contracts would give everybody what

@@ -37,8 +37,8 @@ from schemas.envelope import Garbage, UnknownFact, decode
 from schemas.record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.domain.exits import Stop
-from services.monitor.serve.access import Access, Fault
-from services.monitor.serve.parameters import number_of
+from services.monitor.http.access import Access, Fault
+from services.monitor.http.parameters import number_of
 from services.runtime.broker.objects import Objects
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored

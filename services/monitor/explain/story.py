@@ -39,10 +39,10 @@ from services.monitor.explain.why import KINDS
 from services.monitor.history import story_index
 from services.monitor.history.file import History
 from services.monitor.history.story_index import DEPARTMENT, HOST, Place
-from services.monitor.pictures.times import iso
-from services.monitor.pictures.views import Views
-from services.monitor.serve.access import Access, Fault, json_answer
-from services.monitor.serve.parameters import choice_of, limit_of, number_of
+from services.monitor.http.access import Access, Fault, json_answer
+from services.monitor.http.parameters import choice_of, limit_of, number_of
+from services.monitor.views.times import iso
+from services.monitor.views.views import Views
 
 STEPS_MAX: Final = 500  # a busy host's day; `since` and `last` choose
 STEPS: Final = 100  # when nobody says how many

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from schemas.reasons import Reason
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import SILENT_MAX
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 
 ASK_S: Final = 1.0  # a scheduler reads it off its state: half a millisecond
 

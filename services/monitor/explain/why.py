@@ -26,10 +26,10 @@ from services.domain.text import told_foreseen
 from services.monitor.explain import why_department, why_ended, why_host
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
+from services.monitor.http.access import Access, Fault, json_answer
+from services.monitor.http.parameters import choice_of
 from services.monitor.parts import in_parts
-from services.monitor.pictures.views import Views
-from services.monitor.serve.access import Access, Fault, json_answer
-from services.monitor.serve.parameters import choice_of
+from services.monitor.views.views import Views
 from services.runtime.clock import Clock
 
 KINDS = ("job", "department", "host")

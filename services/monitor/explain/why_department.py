@@ -21,9 +21,9 @@ from services.domain.text import sentence
 from services.domain.text.told_shares import by_contract
 from services.domain.text.units import count, iso, span
 from services.domain.windows import NEVER
-from services.monitor.core import MonitorCore
+from services.monitor.core.host_history import Step
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_host import Word, shown
-from services.monitor.model.moves import Step
 
 
 def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from schemas.reasons import Code, because
 from services.domain.custody.state import ENDED_EARLY
-from services.monitor.pictures.times import plain
+from services.monitor.views.times import plain
 
 
 def explain(view: dict[str, Any]) -> list[dict[str, Any]] | None:

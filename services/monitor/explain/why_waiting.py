@@ -1,7 +1,8 @@
 """Why everybody in the queues waits, by the word of their schedulers: asked for from time to time, shown in rows and counted.
 
-The journal tells who waits, and some of the reasons (`causes`); what the order and the room say only the scheduler knows.  It
-tells the first ones of its queue with all numbers, the others by the code of their reason (`scheduler.explain.reasons`).
+The journal tells who waits, and some of the reasons (`wait_reasons`); what the order and the room say only the scheduler
+knows.  It tells the first ones of its queue with all numbers, the others by the code of their reason
+(`scheduler.explain.reasons`).
 
 Rules
   1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
@@ -21,9 +22,9 @@ from typing import Final
 import msgspec
 
 from schemas.reasons import Code, Reason, because
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.parts import Parts, Work, in_parts
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 
 ASK_S: Final = 2.0  # as soon as a person could wonder; a scheduler of 1,000 hosts works 30 ms on it
 SILENT_MAX: Final = 3

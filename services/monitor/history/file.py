@@ -34,14 +34,14 @@ from typing import Any, Final, NamedTuple, TypeVar
 from schemas import facts as f
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
-from services.monitor.core import MonitorCore
+from services.monitor.core.accounting_state import Whereabouts
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.history import story_index
 from services.monitor.history.backlog import BATCH, Backlog
 from services.monitor.history.kept import Kept, give_back, trim
 from services.monitor.history.rows import Statement, Where, rows, sums
 from services.monitor.history.schema import SCHEMA, VERSION
-from services.monitor.model.accounting_state import Whereabouts
-from services.monitor.pictures.times import iso
+from services.monitor.views.times import iso
 from services.runtime.clock import Clock, system_clock
 
 COMMIT_S: Final = 0.5  # loss after a crash is nothing but work: the facts are folded again

@@ -17,9 +17,9 @@ from __future__ import annotations
 import sqlite3
 from typing import Final, NamedTuple
 
+from services.monitor.core.buckets import DAY_MS, HOUR_MS
 from services.monitor.history import story_index
 from services.monitor.history.schema import DETAILS, SUMS, add_into
-from services.monitor.model.buckets import DAY_MS, HOUR_MS
 
 SUMS_DAYS: Final = 3660  # ten years: what a department costs is compared with years ago
 ROW_BYTES: Final = 150  # of a row with its share of the indices: 114 measured (docs/history.md), names may be longer

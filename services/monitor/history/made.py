@@ -28,7 +28,7 @@ from schemas.subjects import JOURNAL_STREAM
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
-from services.monitor.core import MonitorCore
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.kept import Kept
 from services.runtime.broker.connect import jetstream

@@ -23,9 +23,9 @@ import msgspec
 from schemas.ids import job_of
 from schemas.misfits import UNREADABLE
 from services.domain.custody.state import ENDED_EARLY
+from services.monitor.core.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
 from services.monitor.history.schema import SUMS
-from services.monitor.model.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
-from services.monitor.pictures.times import iso
+from services.monitor.views.times import iso
 
 LIMIT_MAX: Final = 10_000  # rows of one page; some MB
 NEVER_MS: Final = 1 << 62

@@ -8,7 +8,7 @@ Rules
   3. A loss that is taken back is a row with a minus: what was said before stays said.  `at_ms` is when the work was lost, where
      the sums count it; `told_ms` when the row was written: later, if it takes back.
   4. A job's reason is why its last attempt was closed, or was broken: gone when it is placed again, or has ended by itself.
-  5. What an attempt has used is its own, as memory says it (`model.attempt`).
+  5. What an attempt has used is its own, as memory says it (`core.attempt`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from schemas import facts as f
 from schemas.ids import element_id, is_instance
 from schemas.reasons import Reason
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore, unit_state
+from services.monitor.core.accounting_state import Loss, Whereabouts
+from services.monitor.core.attempt import own_cpu_s
+from services.monitor.core.buckets import Buckets, parts
+from services.monitor.core.monitor import MonitorCore, unit_state
 from services.monitor.history.schema import SUMS, add_into
-from services.monitor.model.accounting_state import Loss, Whereabouts
-from services.monitor.model.attempt import own_cpu_s
-from services.monitor.model.buckets import Buckets, parts
 
 _OF_HOSTS: Final = frozenset(get_args(f.HostFact))
 Statement = tuple[str, tuple[Any, ...]]

@@ -15,8 +15,8 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from services.monitor.core.buckets import Row, Site, Span
 from services.monitor.history import story_index
-from services.monitor.model.buckets import Row, Site, Span
 
 # 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments; 5: cordoned hosts are not borrowed
 VERSION: Final = 5

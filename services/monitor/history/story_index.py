@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 from schemas import facts as f
 from schemas.ids import ELEMENT
 from services.domain.custody.meta import Meta
-from services.monitor.core import MonitorCore
-from services.monitor.model.buckets import DAY_MS
+from services.monitor.core.buckets import DAY_MS
+from services.monitor.core.monitor import MonitorCore
 
 SCHEMA: Final = """
 CREATE TABLE story (entity TEXT NOT NULL, position INTEGER NOT NULL, number INTEGER NOT NULL, kind TEXT NOT NULL,

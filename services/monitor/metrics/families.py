@@ -11,8 +11,8 @@ from typing import Final
 from schemas.facts import Disposal
 from schemas.reasons import TROUBLES, Code
 from services.domain.custody.meta import Void
-from services.monitor.model import goodput, releases, tallies
-from services.monitor.model.service_levels import BOUNDS_S
+from services.monitor.core import counters, goodput, releases
+from services.monitor.core.service_levels import BOUNDS_S
 from services.runtime.families import DEPARTMENT, OWNER, Label, Names, Table
 
 HOST_STATES: Final = ("absent", "free", "held", "draining", "lost")
@@ -77,7 +77,7 @@ HOST_MOVES: Final = TABLE.counter(
 )
 HOSTS_FLAPPING: Final = TABLE.gauge(
     "phoenix_hosts_flapping",
-    f"Hosts whose holder has changed {tallies.FLAPS} times or more in the last {tallies.FLAP_WINDOW_S / 60:g} minutes",
+    f"Hosts whose holder has changed {counters.FLAPS} times or more in the last {counters.FLAP_WINDOW_S / 60:g} minutes",
 )
 
 # ----------------------------------------------------------------------------------------------------- claims and reclaims
@@ -137,14 +137,14 @@ QUEUE_OLDEST: Final = TABLE.gauge(
 QUEUE_WAIT: Final = TABLE.histogram(
     "phoenix_queue_wait_seconds",
     "From submission, of a lease from its time slot on, to the first attempt; counted when that is placed",
-    tallies.WAIT_S,
+    counters.WAIT_S,
     DEPARTMENT,
 )
 JOB_OUTCOMES: Final = TABLE.counter(
     "phoenix_job_outcomes_total",
     "Jobs and elements of arrays that are over, by how",
     DEPARTMENT,
-    Label.of("outcome", tallies.OUTCOMES),
+    Label.of("outcome", counters.OUTCOMES),
 )
 JOB_RETRIES: Final = TABLE.counter(
     "phoenix_job_retries_total", "Attempts that failed by themselves and were not the job's last", DEPARTMENT
@@ -160,7 +160,7 @@ PREEMPTIONS: Final = TABLE.counter(
     "phoenix_preemptions_total",
     "Attempts of jobs that had to make room, also those that went on elsewhere, by the reason of the notice or by made_way",
     DEPARTMENT,
-    Label.of("cause", tallies.CAUSES),
+    Label.of("cause", counters.CAUSES),
 )
 
 # ------------------------------------------------------------------------------------------------------------------- work

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
-from services.monitor.core import MonitorCore
+from services.monitor.core import counters, goodput
+from services.monitor.core.buckets import Span
+from services.monitor.core.counters import Waits
+from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics import families as fs
-from services.monitor.model import goodput, tallies
-from services.monitor.model.buckets import Span
-from services.monitor.model.tallies import Waits
-from services.monitor.pictures.views import Views
+from services.monitor.views.views import Views
 
 
 def queues(views: Views, batch: list[str], now: float) -> Iterator[Metric]:
@@ -46,9 +46,9 @@ def ends(core: MonitorCore, names: list[str], batch: list[str]) -> Iterator[Metr
     outcomes, retries, preempted = fs.JOB_OUTCOMES.family(), fs.JOB_RETRIES.family(), fs.PREEMPTIONS.family()
     waits, cpu = fs.QUEUE_WAIT.family(), fs.JOB_CPU_S.family()
     for name in batch:
-        for outcome in tallies.OUTCOMES:
+        for outcome in counters.OUTCOMES:
             outcomes.add_metric([name, outcome], told.outcomes.get(name, {}).get(outcome, 0))
-        for cause in tallies.CAUSES:
+        for cause in counters.CAUSES:
             preempted.add_metric([name, cause], told.preempted.get(name, {}).get(cause, 0))
         retries.add_metric([name], told.retries.get(name, 0))
         times = told.waits.get(name, Waits())

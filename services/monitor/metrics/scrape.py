@@ -25,8 +25,8 @@ from typing import Any, Final
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from services.domain.custody.fold import Custody
-from services.monitor.serve.access import Fault, json_answer
-from services.monitor.serve.parameters import is_set
+from services.monitor.http.access import Fault, json_answer
+from services.monitor.http.parameters import is_set
 from services.runtime.config import file as configuration
 from services.runtime.config.file import Config, ConfigError
 from services.runtime.log import message_of

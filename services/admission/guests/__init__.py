@@ -1,0 +1,1 @@
+"""The guests' side of the door: what a VM asks, hands in and reports."""

@@ -1,0 +1,106 @@
+"""The guests' routes as data, for OpenAPI (docs/guests.md says what they mean; `guests` serves them).
+
+Rules
+  1. One route a call of the contract; a test compares them with what the door really serves.
+  2. A body or an answer is a struct, or bytes, or text.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from schemas.measures import GuestUsage, JobUsage
+from services.admission.guests.boot import Boot
+from services.admission.guests.checkpoint import CheckpointBody
+from services.admission.guests.guests import Acknowledged, BeganBody, ReportBody
+from services.admission.guests.health import EndedBody
+from services.admission.guests.launch import Command, Event, EventsBody, LaunchBody, SignalBody
+from services.admission.guests.next_job import Following
+from services.admission.http.routes import Parameter
+
+BASE: Final = "/v1/guest/{unit}/{attempt}/{rank}/"
+Content: TypeAlias = type[msgspec.Struct] | Literal["bytes", "text"] | None
+
+
+class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    commands: tuple[Command, ...]
+
+
+class Events(msgspec.Struct, frozen=True, kw_only=True):
+    events: tuple[Event, ...]
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that was sent for a checkpoint."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class Saved(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint that is in the journal."""
+
+    status: Literal["acknowledged"]
+    files: int
+    bytes: int
+
+
+class GuestRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """`job`: the job's own token opens it too."""
+
+    method: str
+    path: str
+    text: str
+    body: Content = None
+    answer: Content = None
+    status: int = 200
+    query: tuple[Parameter, ...] = ()
+    job: bool = False
+
+
+_WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long, at most 25")
+_AFTER: Final = Parameter(name="after", type="integer", text="only what comes after this number, default 0")
+_OFFSET: Final = Parameter(name="offset", type="integer", text="the first byte's place in the stream")
+
+
+def _route(
+    method: str,
+    path: str,
+    text: str,
+    body: Content = None,
+    answer: Content = None,
+    query: tuple[Parameter, ...] = (),
+    status: int = 0,
+    job: bool = False,
+) -> GuestRoute:
+    code = status or (200 if answer is not None else 204)
+    return GuestRoute(
+        method=method, path=BASE + path, text=text, body=body, answer=answer, status=code, query=query, job=job
+    )
+
+
+ROUTES: Final = (
+    _route("GET", "boot", "What this VM is to do.", answer=Boot),
+    _route("GET", "plain/boot", "The same as lines NAME=VALUE, for a shell.", answer="text"),
+    _route("GET", "plain/script", "The script, byte for byte.", answer="bytes"),
+    _route("GET", "inputs/{name}", "An input file.", answer="bytes"),
+    _route("POST", "began", "Ready; waits for the other ranks. 503: call again.", BeganBody),
+    _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
+    _route("PUT", "files/{name}", "A file to keep.", "bytes"),
+    _route("POST", "report", "How the script ended; with stay: take another job.", ReportBody, Acknowledged),
+    _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
+    _route("POST", "used", "A job: what it has used since the VM began; now and then, and last of all.", JobUsage),
+    _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
+    _route("POST", "next", "The next job of this VM; 204: ask again.", answer=Following, query=(_WAIT,)),
+    _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),
+    _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),
+    _route("POST", "checkpoint", "What I have done until now is safe.", CheckpointBody, Saved, job=True),
+    _route("GET", "commands", "Commands of phoenix launch for this rank.", answer=Commands, query=(_AFTER, _WAIT)),
+    _route("POST", "launch", "Start tasks on all ranks.", LaunchBody, status=202, job=True),
+    _route("POST", "launch/{id}/events", "Output and exit codes of this rank's tasks.", EventsBody),
+    _route("GET", "launch/{id}/events", "The same, of all ranks.", answer=Events, query=(_AFTER, _WAIT), job=True),
+    _route("POST", "launch/{id}/signal", "A signal for all its tasks.", SignalBody, job=True),
+)

@@ -1,0 +1,154 @@
+"""The OpenAPI 3.1 document, generated from the routes and the request structs.
+
+    python -m services.admission.http.openapi > services/admission/http/openapi.json
+
+The file is kept beside this module so that a change of the contract is seen in review; a test compares both, and another
+compares the routes with what the door really serves.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+
+from schemas import requests as r
+from schemas import signals
+from services.admission.http.guest_routes import BASE, Content, GuestRoute
+from services.admission.http.guest_routes import ROUTES as GUESTS
+from services.admission.http.routes import ROUTES, Parameter, Route
+
+_REF: Final = "#/components/schemas/{name}"
+_ERRORS: Final = {
+    "400": "malformed",
+    "401": "no valid token",
+    "403": "not allowed",
+    "404": "unknown",
+    "409": "conflict",
+    "413": "too large",
+    "422": "a field does not fit",
+    "429": "over a limit",
+    "503": "ask again",
+}
+_OF_PATH: Final = frozenset(
+    ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
+)
+
+
+@cache
+def document() -> bytes:
+    """The document as JSON."""
+    return msgspec.json.format(msgspec.json.encode(_document()), indent=1) + b"\n"
+
+
+def _document() -> dict[str, Any]:
+    structs: list[type[msgspec.Struct]] = [struct for pair in r.REQUESTS.values() for struct in pair]
+    contents = [content for route in GUESTS for content in (route.body, route.answer)]
+    structs += [content for content in contents if isinstance(content, type)]
+    structs += signals.SIGNALS.values()
+    _, schemas = msgspec.json.schema_components([*structs, r.Failed], ref_template=_REF)
+    paths: dict[str, Any] = {}
+    for route in ROUTES:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for call in GUESTS:
+        paths.setdefault(call.path, {})[call.method.lower()] = _guests(call)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Phoenix Cloud: the door",
+            "version": "1",
+            "description": "Requests of people and programs, and what a VM asks and reports (/v1/guest/…, docs/guests.md). "
+            "Every other GET below /v1 is passed on to the monitor.",
+        },
+        "security": [{"bearer": []}],
+        "paths": paths,
+        "components": {
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "guest": {"type": "http", "scheme": "bearer", "description": "PHOENIX_TOKEN of this VM"},
+                "job": {"type": "http", "scheme": "bearer", "description": "The job's: in PHOENIX_TOKEN_FILE"},
+            },
+            "schemas": dict(sorted(schemas.items())),
+        },
+    }
+
+
+def _operation(route: Route) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{', '').replace('}', '')}",
+        "summary": route.text,
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
+        + [_in_query(parameter) for parameter in route.query],
+        "responses": {str(route.status): _answer(route), **(_errors() if route.token else {})},
+    }
+    if not route.token:
+        found["security"] = []
+    if route.method == "POST":
+        schema: dict[str, Any] = {"type": "object"}
+        if route.kind:
+            schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][0].__name__)}
+        elif route.bodies:
+            schema = {"anyOf": [{"$ref": _REF.format(name=name)} for name in route.bodies]}
+        # Where the path names the jobs or the host, the body may be left out or incomplete.
+        found["requestBody"] = {
+            "required": route.kind not in _OF_PATH,
+            "content": {"application/json": {"schema": schema}},
+        }
+    return found
+
+
+def _guests(route: GuestRoute) -> dict[str, Any]:
+    """A call of a VM's guest, or of its job."""
+    answer = _content(route.answer) if route.answer is not None else {}
+    found: dict[str, Any] = {
+        "operationId": f"guest_{route.method.lower()}_{re.sub(r'[/{}]+', '_', route.path.removeprefix(BASE)).strip('_')}",
+        "summary": route.text,
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
+        + [_in_query(parameter) for parameter in route.query],
+        "responses": {
+            str(route.status): {"description": "done", **answer},
+            **_errors(),
+            "410": {"description": "gone"},
+        },
+        "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
+    }
+    if route.body is not None:
+        found["requestBody"] = {"required": True, **_content(route.body)}
+    return found
+
+
+def _content(content: Content) -> dict[str, Any]:
+    if isinstance(content, type):
+        return {"content": {"application/json": {"schema": {"$ref": _REF.format(name=content.__name__)}}}}
+    kind = "text/plain" if content == "text" else "application/octet-stream"
+    return {"content": {kind: {"schema": {}}}}
+
+
+def _answer(route: Route) -> dict[str, Any]:
+    if route.status == 204:
+        return {"description": "yes"}
+    schema: dict[str, Any] = {}
+    if route.kind:
+        schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][1].__name__)}
+    return {"description": "done", "content": {route.answers: {"schema": schema}}}
+
+
+def _errors() -> dict[str, Any]:
+    content = {"application/json": {"schema": {"$ref": _REF.format(name="Failed")}}}
+    return {status: {"description": text, "content": content} for status, text in _ERRORS.items()}
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+
+
+def _in_query(parameter: Parameter) -> dict[str, Any]:
+    schema = {"type": parameter.type}
+    return {"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema}
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(document())

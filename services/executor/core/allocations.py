@@ -1,0 +1,253 @@
+"""The first step of a VM: allocated on hold, or found among those that are there already, and journaled; and what was found of
+ours that the journal does not know.
+
+Theory of operation
+  The ledger says which ranks want a VM.  Each is in one place here: asked for (`allocating`), of unknown outcome (`unsure`),
+  refused and tried again later (`later`), or allocated and to be journaled (`allocated`).  Nothing here runs anything.
+
+Rules
+  X7  a rank of an attempt that resumes is bound to its saved VM, or to the one that runs and is to move; it waits for one that
+      is being saved, and has a fresh one only if there is none
+  A rank of one node is bound to a parked VM of its shape on its host; it waits for one that may be parked in a moment.
+  X1  what was allocated is journaled before anything else is asked for it; if its attempt is dead by then, it is deleted
+  X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
+      after it has shown that there is no VM with its tag
+  X6  a VM of ours that the journal does not know is adopted if it is on HOLD for a live attempt's rank without one; else it
+      is an orphan: the fleet ends it.  Others' VMs are `foreign`, and nobody touches them
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+from schemas import facts as f
+from schemas.ids import parse_vm_tag
+from services.domain.custody.state import Unit, vm_key
+from services.executor.core.allocation_backoff import Brake
+from services.executor.core.call_errors import Failure, pause_s
+from services.executor.core.calls import Allocate, Outcome, Phase, Result, Sight
+from services.executor.core.ledger import Ledger
+from services.executor.core.lifecycle import Aim
+from services.executor.core.timers import Timers
+
+_NOT_YET: Final = -1  # no VM's id
+BRAKE: Final = "%allocations"  # among the timers: neither a key of custody nor a host
+
+
+class Finder(Protocol):
+    """Who knows what the VMs do."""
+
+    def is_idle(self, key: str, aim: Aim) -> bool:
+        """This open VM runs, has this aim, and nothing is asked of it."""
+
+    def may_start(self, key: str, want: Allocate, now: float) -> bool:
+        """X3 allows that the parked VM `key` runs the rank `want`; if others that wait are in its way, they go."""
+
+
+class Launches:
+    def __init__(self, ledger: Ledger, timers: Timers) -> None:
+        self.ledger, self.timers, self.custody = ledger, timers, ledger.custody
+        self.audited = False  # a whole pool has been seen: what an earlier leader left behind is known
+        self.allocating: dict[str, Allocate] = {}  # in flight
+        self.unsure: dict[str, tuple[int, Allocate]] = {}  # -> tick of the failure
+        self.later: dict[str, Allocate] = {}  # refused; wanted again at a time
+        self.refusals: dict[str, int] = {}  # allocations refused in a row
+        self.brake = Brake()
+        self.untold: dict[str, f.VmRefused] = {}  # unit -> what OpenNebula says; to be written once an attempt
+        self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
+        self.promised: dict[int, str] = {}  # id of a VM that is there -> key in `allocated` that takes it over
+        self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
+        self.foreign: dict[int, None] = {}  # ids that are not ours
+        self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
+
+    def again(self, key: str) -> None:
+        """Its time has come: perhaps it is a rank that was refused a VM, or waits for one."""
+        want = self.later.pop(key, None)
+        if want is not None:
+            self.ledger.wants[key] = want
+        self.waking.pop(key, None)
+
+    def refuse(self, fact: f.VmAllocated) -> None:
+        """Our own fact came back void: the rank had a VM already, and nobody knows this one."""
+        self.allocated.pop(vm_key(fact.unit, fact.attempt, fact.rank), None)
+        known = self.ledger.by_vm.get(fact.vm)
+        if known is not None:
+            self.ledger.dirty[known] = None
+        if fact.vm not in self.custody.index.vm_ids and fact.vm not in self.custody.state.saved:
+            self.orphans[fact.vm] = Phase.HELD
+
+    # --------------------------------------------------------------------------------------------------------- binding
+
+    def bind(self, now: float, found_by: Finder) -> None:
+        """Find VMs for the ranks that may have one already."""
+        binding, units = self.ledger.binding, self.custody.state.units
+        for key, want in list(binding.items()):
+            if not self.custody.live(want.unit, want.attempt):
+                del binding[key]
+            elif key not in self.allocated:
+                found = self._resumed(want, found_by) if units[want.unit].resumes else self._warm(want, now, found_by)
+                if found is None:
+                    self.ledger.wants[key] = binding.pop(key)
+                elif found != _NOT_YET:
+                    self._say(want, found)
+                    self.promised[found] = key
+
+    def is_promised(self, vm: int) -> bool:
+        """It becomes another attempt's, as soon as the journal has that."""
+        key = self.promised.get(vm)
+        if key is not None and key not in self.allocated:
+            del self.promised[vm]
+            return False
+        return key is not None
+
+    def _resumed(self, want: Allocate, found_by: Finder) -> int | None:
+        """The VM that goes on as this rank; `_NOT_YET` if it is not ready, None if there is none."""
+        saved = self.custody.index.saved.get(want.unit, {}).get(want.rank)
+        if saved is not None:
+            return saved
+        vms, life = self.custody.state.vms, self.custody.state.units[want.unit].life
+        for key in self.ledger.by_unit.get(want.unit, ()):
+            if vms[key].rank == want.rank and life <= vms[key].attempt < want.attempt:
+                return vms[key].vm if found_by.is_idle(key, Aim.MOVE) else _NOT_YET
+        return None
+
+    def _warm(self, want: Allocate, now: float, found_by: Finder) -> int | None:
+        """The parked VM that it takes over; `_NOT_YET` if there may be one in a moment.  To take it over is a start (X3)."""
+        if not self.audited:
+            return _NOT_YET
+        taken = {fact.vm: None for fact in self.allocated.values()}
+        waits = [(key, vm) for key, vm in self.ledger.warm_for(want, now) if vm.vm not in taken]
+        for key, vm in waits:
+            if found_by.is_idle(key, Aim.PARK):
+                return vm.vm if found_by.may_start(key, want, now) else _NOT_YET
+        for key, _ in waits:
+            if found_by.is_idle(key, Aim.LINGER) and want.key not in self.waking:
+                self.waking[want.key] = None
+                self.timers.set(self.ledger.state.kept[key].until, want.key)
+        return _NOT_YET if any(found_by.is_idle(key, Aim.LINGER) for key, _ in waits) else None
+
+    def _say(self, want: Allocate, vm: int) -> None:
+        fact = f.VmAllocated(unit=want.unit, attempt=want.attempt, rank=want.rank, vm=vm, host=want.host)
+        self.allocated[want.key] = fact
+
+    # ------------------------------------------------------------------------------------------------------ allocations
+
+    def calls(self, limit: int, now: float) -> list[Allocate]:
+        """At most `limit` allocations, which count as in flight from now on."""
+        found: list[Allocate] = []
+        wants = self.ledger.wants
+        limit = self.brake.room(limit, len(self.allocating), now)
+        while self.audited and wants and len(found) < limit:
+            want = wants.pop(next(iter(wants)))
+            if self.custody.live(want.unit, want.attempt):
+                self.allocating[want.key] = want
+                found.append(want)
+            else:
+                self.refusals.pop(want.key, None)
+        return found
+
+    def result(self, call: Allocate, result: Result, now: float) -> None:
+        """An allocation has ended."""
+        del self.allocating[call.key]
+        if result.outcome is Outcome.OK:
+            self.refusals.pop(call.key, None)
+            self.brake.succeeded()
+            self._journal(call, result.vm)
+        elif result.outcome is Outcome.UNSURE:
+            self.unsure[call.key] = (self.ledger.next_tick(), call)
+        elif result.outcome is Outcome.DENIED:
+            self.ledger.wants[call.key] = call  # nothing at all is asked until the login is another one
+        elif result.outcome is Outcome.LATER:
+            self._tell(call, result)
+            self.ledger.wants[call.key] = call  # behind the others: a smaller one may be granted
+            failure = Failure(result.failure) if result.failure else Failure.OTHER
+            self.timers.set(self.brake.refused(failure, now), BRAKE)
+        else:
+            failures = self.refusals[call.key] = self.refusals.get(call.key, 0) + 1
+            self.later[call.key] = call
+            self._tell(call, result)
+            kind = Failure(result.failure) if result.failure else None
+            self.timers.set(now + pause_s(kind, failures), call.key)
+
+    def _tell(self, call: Allocate, result: Result) -> None:
+        self.untold[call.unit] = f.VmRefused(
+            unit=call.unit, attempt=call.attempt, rank=call.rank, failure=result.failure, why=result.why
+        )
+
+    def _refusals(self) -> list[f.VmRefused]:
+        """Of live attempts that nobody has been told of; the others are forgotten."""
+        told = self.ledger.state.refusals
+        for unit, fact in list(self.untold.items()):
+            if told.get(unit) == fact.attempt or not self.custody.live(unit, fact.attempt):
+                del self.untold[unit]
+        return list(self.untold.values())
+
+    def _journal(self, call: Allocate, vm: int) -> None:
+        if self.custody.live(call.unit, call.attempt):
+            self._say(call, vm)
+        else:
+            self.orphans[vm] = Phase.HELD
+
+    def facts(self) -> list[f.Fact]:
+        vms = self.custody.state.vms
+        found: list[f.Fact] = [fact for key, fact in self.allocated.items() if key not in vms]
+        return [*found, *self._refusals()]
+
+    # ------------------------------------------------------------------------------------------------------ X6: strangers
+
+    def strangers(self, sights: list[Sight], strays: dict[int, str]) -> list[int]:
+        """Ids that nobody here knows: their tags are needed."""
+        known, fresh = self.custody.index.vm_ids, {fact.vm: None for fact in self.allocated.values()}
+        seen_before, saved = (known, strays, self.foreign, fresh, self.orphans), self.custody.state.saved
+        return [
+            s.vm
+            for s in sights
+            if not any(s.vm in ids for ids in seen_before) and not (s.vm in saved and s.phase is Phase.SAVED)
+        ]
+
+    def seen_pool(self, sights: list[Sight]) -> None:
+        """Every VM that is not DONE."""
+        there = {sight.vm: None for sight in sights}
+        self.foreign = {vm: None for vm in self.foreign if vm in there}
+        self.audited = True
+
+    def seen_strange(self, sights: list[Sight], ticket: int, strays: dict[int, str]) -> None:
+        """VMs with tags that the journal, folded to an end later than their poll, may not know."""
+        cloud = self.custody.state.cloud
+        for sight in sorted(sights, key=lambda s: s.vm):
+            tag = parse_vm_tag(sight.tag)
+            if tag is None or not cloud or tag[0] != cloud:
+                self.foreign[sight.vm] = None
+            elif not self.strangers([sight], strays):
+                continue
+            elif sight.vm in self.custody.state.saved:
+                if ticket > self.ledger.saved_at.get(
+                    sight.vm, 0
+                ):  # X7: resumed by a call that nobody waits for any more
+                    self.orphans[sight.vm] = sight.phase
+            else:
+                self._adopt_or_end(sight, tag[1:])
+        for key, (tick, call) in list(self.unsure.items()):
+            if ticket > tick:
+                del self.unsure[key]
+                self.ledger.wants[key] = call
+
+    def _adopt_or_end(self, sight: Sight, tag: tuple[str, int, int]) -> None:
+        unit, attempt, rank = tag
+        key = vm_key(unit, attempt, rank)
+        if key in self.allocating:
+            return  # it may be the one whose answer is on its way; the next audit tells
+        known = self.custody.state.units.get(unit)
+        if known is None or sight.phase is not Phase.HELD or not self._lacks_vm(known, attempt, rank):
+            self.orphans[sight.vm] = sight.phase
+            return
+        self.allocated[key] = f.VmAllocated(unit=unit, attempt=attempt, rank=rank, vm=sight.vm, host=known.hosts[rank])
+        self.ledger.wants.pop(key, None)
+        self.ledger.binding.pop(key, None)
+        self.later.pop(key, None)
+        self.unsure.pop(key, None)
+
+    def _lacks_vm(self, unit: Unit, attempt: int, rank: int) -> bool:
+        if not self.custody.live(unit.id, attempt) or rank >= len(unit.hosts):
+            return False
+        return not unit.allocated.get(attempt, 0) >> rank & 1 and vm_key(unit.id, attempt, rank) not in self.allocated

@@ -1,0 +1,178 @@
+"""The executor's core: desired VMs (the journal) against actual ones (OpenNebula), as facts and calls that follow.
+
+Theory of operation
+  Two views.  The *fold* is custody and the ledger: it changes in `apply` alone, and a snapshot holds all of it.  The *world*
+  is what this leader has seen of OpenNebula: it changes in `observe`, is never journaled, and is empty at the start; a new
+  leader looks.  Level-triggered: `decide` gives the facts and `calls` the calls that follow from both views, whatever
+  message came last; a lost poll or answer delays and never decides.
+
+      apply(fact) ──▶ ledger ─┐                      ┌─▶ decide(now)  vm.allocated · vm.started · vm.ended
+                              ├─▶ fleet, host desk ──┤               host.described · cleared · lost · removed · quarantined
+      observe(poll, answer) ──┘                      └─▶ calls(now, limit)   allocate · deploy · terminate · look
+
+Rules (PROTOCOL.md, Executor)
+  X1, X3, X4: `vm_reconciler`, by the tables of `lifecycle`.  X2, X6: `allocations`.  X5: `hosts`.  X4's deadlines, X3's
+  room: `ledger`. X8, and folding to the end before strangers are judged (X6): the edge, since they are about time and the
+  broker. It must never name a VM that is not tagged as ours, and never end or start one on a guess: what it does not know it
+  looks up.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from schemas import facts as f
+from schemas.envelope import FACTS_MAX
+from services.domain.custody.fold import Custody
+from services.domain.custody.meta import Meta
+from services.executor.core.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
+from services.executor.core.host_reconciler import TIMER, HostDesk
+from services.executor.core.ledger import Ledger, LedgerState
+from services.executor.core.timers import Timers
+from services.executor.core.vm_reconciler import Fleet
+
+_decoder: Final = msgspec.msgpack.Decoder(LedgerState)
+
+
+class ExecutorCore:
+    VERSION = 4  # 2 did not know that starts are paused, 3 of whom it was told that no VM is allocated
+
+    def __init__(self, custody: Custody) -> None:
+        self.custody = custody
+        self.ledger = Ledger(custody)
+        self._start_world()
+
+    def _start_world(self) -> None:
+        self.timers = Timers()
+        self.desk = HostDesk(self.ledger, self.timers)
+        self.fleet = Fleet(self.ledger, self.desk, self.timers)
+
+    # ---------------------------------------------------------------------------------------------------------- the fold
+
+    def apply(self, fact: f.Fact, meta: Meta) -> None:
+        self.ledger.apply(fact, meta)
+
+    def dump(self) -> bytes:
+        return msgspec.msgpack.encode(self.ledger.state)
+
+    def load(self, data: bytes) -> None:
+        self.ledger.load(_decoder.decode(data))
+        self._start_world()
+
+    def check(self) -> list[str]:
+        found = self.ledger.check()
+        vms = self.custody.state.vms
+        for key in self.fleet.deploys:
+            if key not in vms:
+                found.append(f"{key} is to be deployed and not journaled (X1)")
+        for key in self.fleet.launches.allocating:
+            if key in vms:
+                found.append(f"{key} is allocated again (X2)")
+        return found
+
+    # --------------------------------------------------------------------------------------------------------- the world
+
+    def take_over(self, now: float) -> None:
+        """This replica leads: what earlier leaders left unsaid is for the first audit to find."""
+        self.ledger.refused.clear()
+        self.ledger.rebound.clear()
+        self.ledger.forget_what_was_seen()
+        self._start_world()
+        self.ledger.dirty.update(dict.fromkeys(self.custody.state.vms))
+        self._settle(now)
+
+    def ticket(self) -> int:
+        """Before a poll is begun: what it shows is worth something only about what was settled by then."""
+        return self.ledger.next_tick()
+
+    def observe(self, observation: Observation, now: float) -> None:
+        """Something was learned of OpenNebula."""
+        if isinstance(observation, Result):
+            self._answered(observation, now)
+        elif isinstance(observation, VmsSeen):
+            there = {sight.vm: None for sight in observation.vms}
+            for sight in observation.vms:
+                self.fleet.see(sight, observation.ticket, now)
+            missing = [vm for vm in observation.asked if vm not in there]
+            self.fleet.missing(missing, observation.ticket, now)
+        elif isinstance(observation, PoolSeen):
+            self.desk.suspicious = False
+            self.fleet.seen_pool(observation.vms, observation.strange, observation.ticket, now)
+        elif isinstance(observation, HostTold):
+            self.desk.told(observation.one_id)
+        else:
+            self.desk.see_pool(observation, now, self._ours(), self.fleet.launches.foreign)
+
+    def _answered(self, result: Result, now: float) -> None:
+        if isinstance(result.call, Look):
+            self.desk.looked(result, now, self._ours(), self.fleet.launches.foreign)
+        else:
+            self.fleet.result(result, now)
+
+    def _ours(self) -> dict[int, str]:
+        strays, saved = self.fleet.strays, self.custody.state.saved
+        if not strays and not saved:
+            return self.custody.index.vm_ids
+        return {**dict.fromkeys(saved, ""), **self.custody.index.vm_ids, **strays}
+
+    def strangers(self, sights: list[Sight]) -> list[int]:
+        """Ids in a pool whose tags are to be read before it is observed."""
+        return self.fleet.strangers(sights)
+
+    # ---------------------------------------------------------------------------------------------------- what follows
+
+    def decide(self, now: float) -> list[f.Fact]:
+        self._settle(now)
+        facts = self.fleet.facts()
+        facts += self.desk.facts(now)
+        facts = [*facts, *self._lose_stuck()][:FACTS_MAX]
+        self.fleet.said(facts)
+        return facts
+
+    def _lose_stuck(self) -> list[f.Fact]:
+        hosts = self.custody.state.hosts
+        stuck = [name for name in self.fleet.stuck if name in hosts and hosts[name].state != "lost"]
+        self.fleet.stuck = dict.fromkeys(stuck)
+        return [f.HostLost(host=name, reason="stuck") for name in stuck]
+
+    def calls(self, now: float, limit: int) -> list[Call]:
+        """At most `limit` calls that must be made; they count as in flight until their `Result` is observed."""
+        self._settle(now)
+        if limit <= 0:
+            return []
+        looks: list[Call] = list(self.desk.calls(limit))
+        return looks + self.fleet.calls(now, limit - len(looks))
+
+    def wake_at(self) -> float:
+        return self.timers.next()
+
+    def watch_list(self) -> list[int]:
+        """Ids of VMs in transition, for the next targeted poll."""
+        return self.fleet.watch_list()
+
+    @property
+    def audit_wanted(self) -> bool:
+        """The next look at the whole pool should not wait for its turn."""
+        launches = self.fleet.launches
+        return not launches.audited or bool(launches.unsure) or self.desk.suspicious
+
+    @property
+    def hosts_wanted(self) -> bool:
+        return not self.desk.polled or self.desk.pool_wanted
+
+    def _settle(self, now: float) -> None:
+        """Bring the derived queues up to date with fold, world and time."""
+        due = self.timers.due(now)
+        for name in due:
+            if name.startswith(TIMER):
+                self.desk.news[name[len(TIMER) :]] = None
+        for what in self.ledger.freed:
+            self.fleet.unblock(what)
+            if what.startswith("h:"):
+                self.desk.news[what[2:]] = None
+        self.ledger.freed.clear()
+        self.fleet.settle(now, [name for name in due if not name.startswith(TIMER)])
+        if self.desk.news:
+            self.desk.facts(now)  # finds out which looks are needed; what follows is returned by decide

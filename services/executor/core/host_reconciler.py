@@ -1,0 +1,305 @@
+"""The hosts: which facts follow from what OpenNebula says of them, and when one may be cleared (X5).
+
+Theory of operation
+  A host's case is looked at again when a fact about it, a poll or a time concerns it; `news` names those.  What OpenNebula
+  says of a host, judged (`seen`, by `host_health`), is compared with what custody says of it; where they differ, a fact
+  follows.
+
+Rules
+  1. Not seen, usable: described.  Described otherwise than seen: described anew.
+  2. Error, offline, late for too long in OpenNebula, or gone: a host in use is lost.  The same name with another id is another
+     host: lost first.
+  3. Gone, and nobody's, and without open VMs: removed.  So is one that the configuration leaves out, once it is nobody's.
+  4. Draining, lost or absent: cleared only if it is usable, or only set apart, no VM journaled for it is open, and a look
+     begun after the last fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where
+     many hosts wait, a pool.
+  5. Set apart (disabled, late, left out, filled by others: `host_health`): `host.quarantined` for as good as ever, and for
+     nothing when that is over.  What runs there goes on; it is not granted and nothing is placed there.
+  6. What a host really uses is told when that has changed for good: `utilisation_reports`.
+  7. Starts that fail again and again: `probation`; on most hosts at once: `site_fault`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas import facts as f
+from schemas.config import Hosts
+from schemas.ids import HOST
+from services.domain.custody.state import Host
+from services.executor.core.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
+from services.executor.core.host_health import EXCLUDED, LATE, STANDING, Appraisal
+from services.executor.core.ledger import Ledger, Room
+from services.executor.core.probation import NO_ROOM, Probation
+from services.executor.core.site_fault import WINDOW_S, SiteFault
+from services.executor.core.timers import Timers
+from services.executor.core.utilisation_reports import Bands
+
+LOOKS_MAX: Final = (
+    16  # more hosts than this are looked at by one pool: a host.info takes 1.5 ms, a pool of 1,000 hosts 44 ms
+)
+LOOK_AGAIN_S: Final = 0.25  # something of ours is still there, or the call failed
+FOR_GOOD_S: Final = 3650 * 86_400.0  # ten years: until OpenNebula says otherwise
+TIMER: Final = "@"  # names of hosts among the timers begin so
+_IN_USE: Final = ("free", "held", "draining")
+_TO_CLEAR: Final = ("draining", "lost", "absent")
+_REMOVABLE: Final = ("free", "lost", "absent")
+_NOTHING: Final = Room(0, 0)
+_DEFAULT: Final = Hosts()  # until a configuration is adopted
+
+
+class HostDesk:
+    def __init__(self, ledger: Ledger, timers: Timers) -> None:
+        self.ledger, self.timers = ledger, timers
+        self.custody = ledger.custody
+        self.polled = self.pool_wanted = self.suspicious = False  # the last: a look showed VMs that nobody knows
+        self.seen: dict[str, HostSight] = {}
+        self.news: dict[str, None] = {}
+        self.empty: dict[str, int] = {}  # host -> ticket of the look that showed none of ours
+        self.looks: dict[str, int] = {}  # hosts that need one -> since which tick
+        self.looking: dict[str, int] = {}  # in flight -> ticket
+        self.not_before: dict[str, float] = {}
+        self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
+        self.site = SiteFault(ledger, timers)
+        self.ignored: dict[str, None] = {}  # names that no subject or label could carry
+
+    def is_usable(self, name: str) -> bool:
+        """OpenNebula says so, of the host that custody knows by this name."""
+        seen, known = self.seen.get(name), self.custody.state.hosts.get(name)
+        return seen is not None and known is not None and seen.usable and seen.one_id == known.one_id
+
+    @property
+    def rules(self) -> Hosts:
+        config = self.custody.state.config
+        return config.hosts if config is not None else _DEFAULT
+
+    def may_start(self, name: str, key: str) -> bool:
+        """It is usable, and not trying another one on probation."""
+        return self.is_usable(name) and self.probation.may_start(name, key)
+
+    def start_failed(self, name: str, key: str, now: float, why: str = "") -> bool:
+        """True if that is the site's fault: then no host is blamed for it, and none that failed in the same storm."""
+        before = self.site.on
+        if NO_ROOM in why:
+            self.site.came_to_nothing(key, now)
+        elif self.site.failed(name, key, why, now):
+            if not before:
+                for host in self.site.hosts():
+                    self.probation.forgive(host, now - WINDOW_S)
+                    self._tell(host)
+            return True
+        self.probation.failed(name, now, self.rules, why)
+        self._tell(name)
+        return False
+
+    def start_succeeded(self, name: str, key: str, now: float) -> None:
+        self.site.succeeded(name, key, now)
+        if self.probation.succeeded(name):
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        """Facts may follow, and who waits there may go on."""
+        self.news[name] = None
+        self.ledger.freed[f"h:{name}"] = None
+
+    # ------------------------------------------------------------------------------------------------------------ seeing
+
+    def see_pool(self, pool: HostsSeen, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
+        """All hosts that OpenNebula has.  `ours`: ids of VMs that are ours, by whatever key; `foreign`: ids that are not."""
+        now_there: dict[str, HostSight] = {}
+        unusable: dict[str, None] = {}
+        for sight in pool.hosts:
+            if HOST.match(sight.name):
+                sample = pool.samples.get(sight.one_id)
+                if sample is not None:
+                    self.appraisal.sampled(sight.name, sample, now)
+                    self._sampled(sight, sample, now)
+                now_there[sight.name] = self._appraised(sight, now, ours, foreign)
+            else:
+                unusable[sight.name] = None
+        for name in [*now_there, *self.seen, *(() if self.polled else self.custody.state.hosts)]:
+            if self._differs(self.seen.get(name), now_there.get(name)) or not self.polled:
+                self._tell(name)
+            if name not in now_there:
+                self.appraisal.forget(name)
+                self.bands.forget(name)
+        self.seen, self.polled, self.pool_wanted = now_there, True, False
+        self.ignored = unusable
+        self.looks = {name: tick for name, tick in self.looks.items() if name in now_there and tick > pool.ticket}
+        for name in [n for state in _TO_CLEAR for n in self.custody.index.by_state[state]]:
+            seen = now_there.get(name)
+            if seen is not None:
+                self._note(name, seen.vms, pool.ticket, ours, foreign)
+
+    def _sampled(self, sight: HostSight, sample: Sample, now: float) -> None:
+        """What it really uses of what is there."""
+        if sight.cores > 0 and sight.memory_mb > 0:
+            cpu, memory = sample.used_cpu / (100 * sight.cores), sample.used_memory_kb / (1024 * sight.memory_mb)
+            if self.bands.sampled(sight.name, cpu, memory, sample.at, now):
+                self.news[sight.name] = None
+
+    def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
+        """The sight as `host_health` has it."""
+        host, rooms = self.custody.state.hosts.get(sight.name), self.ledger.state.rooms
+        same = host if host is not None and host.one_id == sight.one_id else None
+        before = (same.cores, same.memory_mb) if same is not None else None
+        was_late = same is not None and same.quarantine == LATE and same.quarantine_until > now
+
+        def room(vm: int) -> Room | None:
+            return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
+
+        return self.appraisal.of(sight, self.rules, now, room, before, was_late)
+
+    @staticmethod
+    def _differs(before: HostSight | None, after: HostSight | None) -> bool:
+        if before is None or after is None:
+            return before is not after
+        return _about(before) != _about(after)
+
+    def _note(
+        self, name: str, vms: tuple[int, ...], ticket: int, ours: dict[int, str], foreign: dict[int, None]
+    ) -> None:
+        """A look at one host: is anything there that is ours, or may be?"""
+        others = [vm for vm in vms if vm not in foreign]
+        if any(vm not in ours for vm in others):
+            self.suspicious = True
+        if not others:
+            self.empty[name] = ticket
+        if self.looks.get(name, ticket) <= ticket:  # else it has changed since
+            self.looks.pop(name, None)
+        self.news[name] = None
+
+    def told(self, one_id: int) -> None:
+        """Somebody says that this host has changed.  What is so, a look says, or a pool if nobody knows the host."""
+        name = next((n for n, sight in self.seen.items() if sight.one_id == one_id), None)
+        if name is None:
+            self.pool_wanted = True
+        else:
+            self.looks[name] = self.ledger.next_tick()
+
+    def looked(self, result: Result, now: float, ours: dict[int, str], foreign: dict[int, None]) -> None:
+        """The answer to a look."""
+        assert isinstance(result.call, Look)
+        name = result.call.host
+        ticket = self.looking.pop(name)
+        if result.outcome is Outcome.OK and result.found is not None and result.found.name == name:
+            before = self.seen.get(name)
+            self.seen[name] = found = self._appraised(result.found, now, ours, foreign)
+            if self._differs(before, found):
+                self.ledger.freed[f"h:{name}"] = None
+            self._note(name, result.found.vms, ticket, ours, foreign)
+        else:
+            self.pool_wanted = self.pool_wanted or result.outcome is Outcome.GONE
+            self.news[name] = None
+        if self.empty.get(name) != ticket:
+            self.not_before[name] = now + LOOK_AGAIN_S
+
+    # ------------------------------------------------------------------------------------------------------------- calls
+
+    def calls(self, limit: int) -> list[Look]:
+        """At most `limit` looks, which count as in flight from now on."""
+        if len(self.looks) > LOOKS_MAX:
+            self.pool_wanted = True
+            return []
+        found = []
+        for name in [n for n in self.looks if n not in self.looking and n in self.seen][:limit]:
+            self.looking[name] = self.ledger.next_tick()
+            del self.looks[name]
+            found.append(Look(name, self.seen[name].one_id))
+        return found
+
+    # ------------------------------------------------------------------------------------------------------------- facts
+
+    def facts(self, now: float) -> list[f.Fact]:
+        """What follows for the hosts in `news`; those whose case rests leave it."""
+        if not self.polled:
+            return []
+        found: list[f.Fact] = []
+        for name in list(self.news):
+            facts = self._case(name, now)
+            found += facts
+            if not facts:
+                del self.news[name]
+        return found
+
+    def _case(self, name: str, now: float) -> list[f.Fact]:
+        host, seen = self.custody.state.hosts.get(name), self.seen.get(name)
+        if seen is None:
+            return [] if host is None else self._gone(host)
+        if host is None:
+            return [_describe(seen)] if seen.usable and _offers(seen) else []
+        if host.state in _IN_USE and host.one_id != seen.one_id:
+            return [f.HostLost(host=name, reason="replaced")]
+        if seen.apart == EXCLUDED and host.state in _REMOVABLE and self.ledger.is_left(name):
+            return [f.HostRemoved(host=name)]
+        if seen.bad:
+            return [f.HostLost(host=name, reason=seen.bad)] if host.state in _IN_USE else []
+        told = self._set_apart(host, seen, now) or self.probation.fact(host)
+        if told is not None:
+            return [told]
+        if not (seen.usable and _offers(seen)) and not seen.apart:
+            return []
+        if _described(host) != _about(seen)[1:]:
+            return [_describe(seen)]
+        if host.state in _TO_CLEAR and seen.apart != LATE:
+            return self._clear(host, now)
+        observed = self.bands.fact(name, now)
+        return [] if observed is None else [observed]
+
+    @staticmethod
+    def _set_apart(host: Host, seen: HostSight, now: float) -> f.HostQuarantined | None:
+        """Rule 5."""
+        standing = host.quarantine if host.quarantine in STANDING and host.quarantine_until > now else ""
+        if seen.apart == (standing or ""):
+            return None
+        if seen.apart:
+            return f.HostQuarantined(host=host.name, reason=seen.apart, until=now + FOR_GOOD_S)
+        return f.HostQuarantined(host=host.name, reason=f"no longer {standing}", until=0.0)
+
+    def _gone(self, host: Host) -> list[f.Fact]:
+        if host.state in ("held", "draining"):
+            return [f.HostLost(host=host.name, reason="removed")]
+        if not self.ledger.is_left(host.name):
+            return []  # its VMs are on their way out; their end is news
+        self.empty.pop(host.name, None)
+        return [f.HostRemoved(host=host.name)]
+
+    def _clear(self, host: Host, now: float) -> list[f.Fact]:
+        """X5."""
+        name = host.name
+        if not self.ledger.is_left(name):
+            return []
+        if self.empty.get(name, 0) > self.ledger.touched.get(name, 0):
+            return [f.HostCleared(host=name)]
+        if name in self.looking:
+            return []
+        if self.not_before.get(name, 0.0) > now:
+            self.timers.set(self.not_before[name], TIMER + name)
+        else:
+            self.looks.setdefault(name, self.ledger.next_tick())
+        return []
+
+
+def _about(sight: HostSight) -> tuple[object, ...]:
+    """What matters of a host beside its VMs."""
+    usable = (sight.usable, sight.bad, sight.apart)
+    return usable, sight.one_id, sight.cores, sight.memory_mb, sight.labels, sight.cluster
+
+
+def _offers(sight: HostSight) -> bool:
+    return sight.cores > 0 and sight.memory_mb > 0
+
+
+def _described(host: Host) -> tuple[object, ...]:
+    return host.one_id, host.cores, host.memory_mb, host.labels, host.cluster
+
+
+def _describe(sight: HostSight) -> f.HostDescribed:
+    return f.HostDescribed(
+        host=sight.name,
+        one_id=sight.one_id,
+        cores=sight.cores,
+        memory_mb=sight.memory_mb,
+        labels=sight.labels,
+        cluster=sight.cluster,
+    )

@@ -1,0 +1,432 @@
+"""The VMs: what is to be asked of OpenNebula next for each, and which facts follow from what was seen.
+
+Theory of operation
+  A `Track` is what this leader knows of one open VM beyond the journal: its phase as seen last, and what was asked of it.  A
+  track is looked at again when a fact, an answer, a sight or a time concerns it (`_judge`): the table of `lifecycle` gives the
+  act that follows from the journal's aim and the phase, and the track is then in at most one queue.  Calls are taken from the
+  queues; what X3 asks is looked at again at that moment, on the folded state.
+
+Rules (X2, X6: `allocations`)
+  X1  deploy takes only keys of custody's open VMs, so only what has come back through the journal
+  X3  deploy only a live attempt's VM, on a held and usable host with room, while no VM of an older attempt is open
+  X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard, again and again; not gone `stuck_s` after the
+      first hard order that OpenNebula answered: the host is lost
+  X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
+      there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a migration or a deploy (the first
+      one, too) whose outcome was never learned (`doubted`): it is ended rather than saved.  One that was to be saved or moved,
+      on a host that is lost, is ended in the journal, so that its job begins anew: X6 and X5 deal with what may still run there
+  A sight counts only if its poll was begun after the last call about that VM had ended.
+  Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
+  terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas import facts as f
+from services.domain.custody.state import Vm, vm_key
+from services.executor.core.calls import (
+    Allocate,
+    Call,
+    Deploy,
+    Look,
+    Migrate,
+    Outcome,
+    Phase,
+    Result,
+    Save,
+    Terminate,
+)
+from services.executor.core.desired_vms import PAUSED
+from services.executor.core.lifecycle import ASKED, Act, Aim, Told, after
+from services.executor.core.observed_vm import Track
+from services.executor.core.observed_vms import Tracks
+from services.executor.core.timers import NEVER
+
+HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+IDLE: Final = "idle"  # these three: why one that waited for a job was ended
+ROOM_NEEDED: Final = "its room was needed"
+HOST_GONE: Final = "its host was given back"
+LEFT_BEHIND: Final = "left behind"  # on a lost host, from which it was to be saved or moved
+
+
+class Fleet(Tracks):
+    # -------------------------------------------------------------------------------------------------------- settling
+
+    def settle(self, now: float, due: list[str]) -> None:
+        """Look again at all whose case may have changed."""
+        ledger = self.ledger
+        for fact in ledger.refused:
+            self.launches.refuse(fact)
+        ledger.refused.clear()
+        self.desk.site.settle(now, woken=PAUSED in due, waiting=bool(self.blocked.get(PAUSED)))
+        if PAUSED in due:
+            self.unblock(PAUSED)
+        for key in due:
+            self.launches.again(key)
+            ledger.dirty[key] = None
+        for before, key in ledger.rebound.items():
+            self._rebind(before, key)
+        ledger.rebound.clear()
+        self._end_orphans()
+        dirty = list(ledger.dirty)
+        ledger.dirty.clear()
+        for key in dirty:
+            self._judge(key, now)
+        if ledger.binding:
+            self.launches.bind(now, self)
+
+    def is_idle(self, key: str, aim: Aim) -> bool:
+        """It runs, has this aim, and nothing is asked of it."""
+        track = self.tracks[key]
+        if track.busy or track.is_asked_to_end or track.vm in self.doubted:
+            return False
+        return track.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
+
+    def may_start(self, key: str, want: Allocate, now: float) -> bool:
+        """X3 for a VM that runs already, and waits: beside what is there now, since others that are placed find their own."""
+        if not self.desk.may_start(want.host, want.key) or self.ledger.older_open(want.unit, want.attempt):
+            return False
+        if not self.ledger.has_room(key, now):
+            self._evict(key, now)
+            return False
+        return True
+
+    def _evict(self, key: str, now: float) -> None:
+        """Whoever waits for a job makes room."""
+        vms = self.custody.state.vms
+        for other in self.ledger.in_the_way(key, now):
+            if not self.launches.is_promised(vms[other].vm):
+                self.evicted[other] = self.ledger.dirty[other] = None
+
+    def _is_kept_for(self, key: str, aim: Aim) -> bool:
+        kept = self.ledger.state.kept.get(key)
+        return kept is not None and kept.aim is aim
+
+    def unblock(self, what: str) -> None:
+        for key in self.blocked.pop(what, ()):
+            self.ledger.dirty[key] = None  # it may be gone by now
+
+    def _judge(self, key: str, now: float) -> None:
+        """Put one VM where it belongs now."""
+        vm = self.custody.state.vms.get(key)
+        track = self._track(key, vm)
+        if track is None:
+            return
+        self._unqueue(track)
+        if track.busy:
+            self.watched[track.vm] = key
+        else:
+            self._act(track, vm, now)
+
+    # ---------------------------------------------------------------------------------------------------- acts: the table
+
+    def aim(self, track: Track, now: float) -> Aim:
+        if track.condemned:
+            return Aim.KILL
+        if track.said_saved:  # its end is on its way to the journal, which will rely on what is saved
+            return Aim.SAVE
+        if self.launches.is_promised(track.vm) and self._is_kept_for(track.key, Aim.PARK):
+            return Aim.PARK  # … and so is its binding
+        aim = self.ledger.aim(track.key, now)
+        return after(aim, Told.EVICTED) if track.key in self.evicted else aim
+
+    def _act(self, track: Track, vm: Vm | None, now: float) -> None:
+        """What the table says for this VM."""
+        aim = self.aim(track, now)
+        act = ASKED[aim, track.phase]
+        if act is Act.ENDED:
+            self._over(track, now)
+        elif self.ledger.is_left_behind(track.key):
+            self.ended[track.key] = LEFT_BEHIND
+        elif act is Act.SAVED:
+            self._saved(track, now)
+        elif act in (Act.SOFT, Act.HARD) or aim in (Aim.END, Aim.KILL):
+            self._end(track, act, now)
+        elif aim is not Aim.RUN:
+            self._keep(track, act, now)
+        elif vm is not None:
+            self._run(track, vm, act, now)
+
+    def _keep(self, track: Track, act: Act, now: float) -> None:
+        """It is to be saved, or waits for its next place or job."""
+        kept, kill_by = self.ledger.state.kept.get(track.key), self.ledger.state.doomed.get(track.key)
+        for time in (kept.until if kept is not None else None, kill_by):
+            if time is not None and now < time < NEVER:
+                self.timers.set(time, track.key)
+        if act is Act.SAVE:
+            self._save(track, now)
+        elif act is Act.WATCH:
+            self.watched[track.vm] = track.key
+
+    def _save(self, track: Track, now: float) -> None:
+        """X7: again and again; its aim's time ends that."""
+        self.watched[track.vm] = track.key
+        again = max(track.not_before, now if track.saved_at is None else track.saved_at + HARD_AGAIN_S)
+        if again <= now:
+            self.saves[track.key] = None
+        else:
+            self.timers.set(again, track.key)
+
+    def _saved(self, track: Track, now: float) -> None:
+        if track.vm in self.doubted:
+            self._condemn(track, "a late call may resume it", now)
+        else:
+            self.ended[track.key] = f.SUSPENDED
+
+    def _over(self, track: Track, now: float) -> None:
+        self.doubted.pop(track.vm, None)
+        if self.strays.pop(track.vm, None) is not None:
+            del self.tracks[track.key]
+            return
+        if track.condemned or not self.ledger.is_burden(track.key):
+            self.ended[track.key] = track.condemned or "vanished"
+        else:
+            self.ended[track.key] = self._why_not_kept(track.key, now) or "terminated"
+
+    def _why_not_kept(self, key: str, now: float) -> str:
+        """Why one that waited for a job did not go on waiting; empty for any other."""
+        vm, kept = self.custody.state.vms[key], self.ledger.state.kept.get(key)
+        if vm.parked_at is None:
+            return ""
+        host = self.custody.state.hosts.get(vm.host)
+        if host is None or host.state != "held":
+            return HOST_GONE
+        if key in self.evicted:
+            return ROOM_NEEDED
+        return IDLE if kept is not None and now >= kept.until else ""
+
+    def _run(self, track: Track, vm: Vm, act: Act, now: float) -> None:
+        """X1 to X3."""
+        started = vm.started_at is not None
+        if self._is_late(track, now):
+            self._condemn(track, "not moved in time", now)
+        elif act is Act.CONDEMN:
+            if (
+                not started and track.phase is Phase.FAILED
+            ):  # one that is off may have been too quick to be seen running
+                self.desk.start_failed(track.host, track.key, now, track.why)
+            failed = f"failed: {track.why}" if track.why else "failed"
+            self._condemn(track, "powered off" if track.phase is Phase.OFF else failed, now)
+        elif act is Act.DOUBT:
+            self._doubt(track, now)
+        elif act is Act.STARTED:
+            track.unknown_since = None
+            if not started:
+                self.started[track.key] = None
+                self.desk.start_succeeded(track.host, track.key, now)
+        elif act is Act.MIGRATE and (track.cold or not self.ledger.migrates_live):
+            self._save(track, now)
+        elif act is Act.WATCH or track.deployed:
+            self.watched[track.vm] = track.key
+        elif now < track.not_before:
+            self.timers.set(track.not_before, track.key)
+        else:
+            self.deploys[track.key] = None
+
+    def _is_late(self, track: Track, now: float) -> bool:
+        """It should have left a host by now."""
+        leaving = self.ledger.state.leaving.get(track.key)
+        if leaving is None or track.phase is Phase.RUNNING:
+            return False
+        if track.phase is Phase.SAVED and track.vm not in self.doubted:
+            self.ledger.has_left(track.key)
+        if track.key in self.ledger.away:
+            return False
+        if now < leaving.by < NEVER:
+            self.timers.set(leaving.by, track.key)
+        return now >= leaving.by
+
+    def _condemn(self, track: Track, why: str, now: float) -> None:
+        track.condemned = why
+        self.desk.site.came_to_nothing(track.key, now)
+        self._act(track, None, now)
+
+    def _doubt(self, track: Track, now: float) -> None:
+        """Its host does not say whether it runs: after stuck_s it is ended, whatever it does."""
+        self.watched[track.vm] = track.key
+        if track.unknown_since is None:
+            track.unknown_since = now
+        until = track.unknown_since + self.ledger.policy.stuck_s
+        if now >= until:
+            self._condemn(track, "unknown to its host", now)
+        else:
+            self.timers.set(until, track.key)
+
+    def _end(self, track: Track, act: Act, now: float) -> None:
+        """X4."""
+        self.watched[track.vm] = track.key
+        self._watch_stuck(track, now)
+        if act is Act.HARD:
+            again = track.hard_at + HARD_AGAIN_S if track.hard_at is not None else now
+        else:
+            asks = act is Act.SOFT and track.soft_at is None
+            again = now if asks else self.ledger.kill_by(track.key, now)
+        again = max(again, track.not_before) if again <= now else again
+        if again <= now:
+            self.terminates[track.key] = None
+        else:
+            self.timers.set(again, track.key)
+
+    def _watch_stuck(self, track: Track, now: float) -> None:
+        """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
+        left behind: what may still run there is nobody's (X6)."""
+        if track.hard_first is None or not track.host:
+            return
+        hosts, left = self.custody.state.hosts, self._not_left(track)
+        may_be_on = left if left and not self._may_arrive(track) else [*left, track.host]
+        may_be_on = [name for name in may_be_on if name in hosts and hosts[name].state != "lost"]
+        due = track.hard_first + self.ledger.policy.stuck_s
+        if now < due:
+            self.timers.set(due, track.key)
+        elif may_be_on:
+            self.stuck.update(dict.fromkeys(may_be_on))
+        elif left:
+            self.ended[track.key] = LEFT_BEHIND
+
+    def _not_left(self, track: Track) -> list[str]:
+        """Hosts that it was to leave, and may be on still."""
+        leaving = self.ledger.state.leaving.get(track.key)
+        return [] if leaving is None or track.key in self.ledger.away else [room.host for room in leaving.rooms]
+
+    # ------------------------------------------------------------------------------------------------------------- calls
+
+    def calls(self, now: float, limit: int) -> list[Call]:
+        """At most `limit` calls, which count as in flight from now on.  Ends first: somebody waits for the room."""
+        found: list[Call] = []
+        while self.terminates and len(found) < limit:
+            found.append(self._termination(_pop(self.terminates), now))
+        while self.saves and len(found) < limit:
+            track = self.tracks[_pop(self.saves)]
+            found.append(Save(track.key, track.vm))
+        while self.deploys and len(found) < limit:
+            deployment = self._deployment(_pop(self.deploys), now)
+            if deployment is not None:
+                found.append(deployment)
+        for call in found:
+            self.tracks[call.key].busy = True  # type: ignore[union-attr]
+        return found + self.launches.calls(limit - len(found), now)
+
+    def _termination(self, key: str, now: float) -> Terminate:
+        track = self.tracks[key]
+        return Terminate(key, track.vm, ASKED[self.aim(track, now), track.phase] is Act.HARD)
+
+    def _deployment(self, key: str, now: float) -> Deploy | Migrate | None:
+        """The call, if X3 allows it now; else the key waits where it will be found."""
+        vm, track = self.custody.state.vms[key], self.tracks[key]
+        host = self.custody.state.hosts[vm.host]  # its attempt is live, so the host is held
+        if (
+            track.phase is Phase.HELD and host.quarantine_until > now
+        ):  # its attempt is better off elsewhere: none is tried
+            self._condemn(track, f"its host is set apart: {host.quarantine}", now)
+            return None
+        waits_for = ""
+        if self.ledger.older_open(vm.unit, vm.attempt):
+            waits_for = f"u:{vm.unit}"
+        elif not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key, now):
+            waits_for = f"h:{vm.host}"
+            self._evict(key, now)
+        elif self.desk.probation.resting_until(vm.host) > now:
+            track.not_before = self.desk.probation.resting_until(vm.host)
+            self.timers.set(track.not_before, key)
+            return None
+        elif track.phase is not Phase.ELSEWHERE and not self.desk.site.may_start(now):
+            waits_for = PAUSED
+        if waits_for:
+            self.blocked.setdefault(waits_for, {})[key] = None
+            return None
+        if track.phase is not Phase.ELSEWHERE:
+            self.desk.site.starts(vm.host, key, now)
+        self.desk.probation.starts(vm.host, key)
+        if track.vm in self.doubted:
+            self.doubted[track.vm] = True
+        if track.phase is Phase.HELD:
+            return Deploy(key, vm.vm, vm.host, host.one_id)
+        if track.phase is Phase.ELSEWHERE:
+            return Migrate(key, vm.vm, vm.host, host.one_id)
+        return Deploy(key, vm.vm, vm.host, host.one_id, resumes=True)
+
+    def result(self, result: Result, now: float) -> None:
+        """A call has ended."""
+        call = result.call
+        if isinstance(call, Allocate):
+            self.launches.result(call, result, now)
+        elif not isinstance(call, Look):
+            track = self.tracks.get(call.key) or self.track(call.vm)  # it may be another attempt's by now
+            if track is None:
+                return
+            track.busy = False
+            track.heard = self.ledger.next_tick()
+            self.ledger.dirty[track.key] = None
+            if isinstance(call, Terminate):
+                self._terminated(track, call, result, now)
+            elif isinstance(call, Save):
+                self._stopped(track, result, now)
+            else:
+                self._deployed(track, call, result, now)
+
+    def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
+        track.one_host = -1
+        if result.outcome in (Outcome.DENIED, Outcome.LATER):
+            self.desk.site.came_to_nothing(call.key, now)
+            track.try_later(now, self.timers)
+            return
+        if result.outcome is Outcome.UNSURE:
+            self.desk.site.came_to_nothing(call.key, now)
+            self.doubted.setdefault(track.vm, False)
+        refused = result.outcome in (Outcome.REFUSED, Outcome.GONE)
+        if call.key != track.key:
+            return  # it was for an attempt that is over
+        if isinstance(call, Migrate) and result.outcome is not Outcome.OK:
+            track.cold = refused
+            return
+        track.deployed = True  # also if refused or unsure: the next sight tells
+        track.refused = result.why if refused else ""
+        if not refused:
+            track.phase = Phase.MOVING
+
+    def _stopped(self, track: Track, result: Result, now: float) -> None:
+        track.deployed = False  # to be seen saved is right from now on
+        if result.outcome is Outcome.OK:
+            track.saved_at, track.failures, track.phase = now, 0, Phase.MOVING
+        else:
+            track.try_later(now, self.timers)
+
+    def _terminated(self, track: Track, call: Terminate, result: Result, now: float) -> None:
+        if result.outcome is Outcome.GONE:
+            track.phase = Phase.OVER
+        elif result.outcome in (Outcome.UNSURE, Outcome.DENIED):
+            track.try_later(now, self.timers)
+        elif call.hard:
+            track.hard_at = now
+            track.hard_first = track.hard_first if track.hard_first is not None else now
+        elif result.outcome is Outcome.OK:
+            track.soft_at = now
+        else:  # it is on its way somewhere; its next sight brings it back here
+            track.try_later(now, self.timers)
+        if result.outcome is Outcome.OK:
+            track.failures = 0
+
+    # ------------------------------------------------------------------------------------------------------------- facts
+
+    def facts(self) -> list[f.Fact]:
+        vms = self.custody.state.vms
+        found = [*self.desk.site.facts(), *self.launches.facts()]
+        found += [f.VmStarted(unit=v.unit, attempt=v.attempt, rank=v.rank) for v in map(vms.__getitem__, self.started)]
+        for key, why in self.ended.items():
+            vm = vms[key]
+            found.append(f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why=why))
+        return found
+
+    def said(self, facts: list[f.Fact]) -> None:
+        """These are written now: what they say of a VM must stay true until they are folded."""
+        for fact in facts:
+            if isinstance(fact, f.VmEnded) and fact.why == f.SUSPENDED:
+                self.tracks[vm_key(fact.unit, fact.attempt, fact.rank)].said_saved = True
+
+
+def _pop(queue: dict[str, None]) -> str:
+    key = next(iter(queue))
+    del queue[key]
+    return key

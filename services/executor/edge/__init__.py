@@ -1,0 +1,1 @@
+"""Where the executor meets the world: polls, events, calls and their outcomes, and what it tells Prometheus."""

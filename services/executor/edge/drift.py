@@ -1,0 +1,62 @@
+"""Where OpenNebula and the journal differ, for people: how many cases of each kind, and since when the oldest.
+
+Theory of operation
+  Differences come and go: a VM that has ended is one until the journal says so, a moment later.  So what matters is how long
+  one lasts; it is compared after each look at a whole pool, and when somebody asks.
+
+Rules
+  1. *stray*: a VM with our tag that the journal does not know (X6).  *missing*: one that the journal has open, and of which a
+     look has shown that it is not there.  *elsewhere*: one that runs on another host than the journal says, and is not moving.
+     *host_missing*: a host of the journal that the last pool of hosts did not have.
+  2. What was not looked at yet is no difference.
+  3. It decides nothing: who acts on differences are `vm_reconciler` and `hosts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from services.domain.custody.state import Vm
+from services.executor.core.calls import Phase
+from services.executor.core.executor import ExecutorCore
+from services.executor.core.observed_vm import Track
+
+KINDS: Final = ("stray", "missing", "elsewhere", "host_missing")
+
+
+class Disagreements:
+    def __init__(self, core: ExecutorCore) -> None:
+        self._core = core
+        self._since: dict[tuple[str, str], float] = {}  # kind, VM or host -> when it was seen first
+
+    def look(self, now: float) -> None:
+        """`now`: monotonic seconds."""
+        self._since = {case: self._since.get(case, now) for case in self._cases()}
+
+    def told(self, now: float) -> dict[str, tuple[int, float]]:
+        """Each kind: how many, and for how many seconds the oldest has been there."""
+        self.look(now)
+        found = {kind: [since for (one, _), since in self._since.items() if one == kind] for kind in KINDS}
+        return {kind: (len(times), now - min(times, default=now)) for kind, times in found.items()}
+
+    def _cases(self) -> Iterator[tuple[str, str]]:
+        core, hosts = self._core, self._core.custody.state.hosts
+        for stray in core.fleet.strays:
+            yield "stray", str(stray)
+        for key, track in core.fleet.tracks.items():
+            vm = core.custody.state.vms.get(key)
+            if vm is None:
+                continue
+            if track.phase is Phase.OVER:
+                yield "missing", key
+            elif self._is_elsewhere(track, vm):
+                yield "elsewhere", key
+        if core.desk.polled:
+            yield from (("host_missing", name) for name in hosts if name not in core.desk.seen)
+
+    def _is_elsewhere(self, track: Track, vm: Vm) -> bool:
+        if track.phase is not Phase.RUNNING or track.one_host < 0 or track.key in self._core.ledger.state.leaving:
+            return False
+        host = self._core.custody.state.hosts.get(vm.host)
+        return host is None or host.one_id != track.one_host

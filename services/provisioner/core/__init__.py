@@ -1,0 +1,1 @@
+"""What the provisioner decides, pure: quotas, and which host goes to whom."""

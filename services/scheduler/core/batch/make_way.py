@@ -1,0 +1,218 @@
+"""Best-effort under every order: it runs on what production leaves, and makes way for it.  One place, not one in each order.
+
+Theory of operation
+  The order is asked for production alone, on the *cleared* room: as if best-effort that may be ended were not there.  So what
+  it would do without best-effort is what it does, whatever its rules are: a strict order stays strict, a reservation is kept
+  for production only.  Of its starts those are taken, in its order, for which there is room anyway; at the first one that
+  needs somebody to make way its victims are chosen, and the pass ends.  The next decision goes on from there.
+  If no production can start, best-effort takes what is free, whatever fits, in the order of the queue.
+  An order that says itself who makes way (`Order.makes_way`: `svmsched`, `leases`) is left alone.
+
+Rules
+  1. Only best-effort makes way, and only for production.  That order of the two never changes while a job lives, so no two jobs
+     can end each other in turn; each victim is ended for a job that starts, and production is ended for nobody.
+  2. Who goes first is the department's order of victims.  The set is minimal: who was not needed after all stays, the dearest
+     first (`Ground.find`).
+  3. Nobody goes who is guarded (`guards`): a guarded one is as production to the order.  If a start needs more victims than
+     the hour has left, the order is asked again with all of them guarded (not with some: who comes first among them changes
+     with time, and time alone must start nothing).
+  4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nobody makes way
+     elsewhere; any other start takes free hosts first.
+  5. Where there is no best-effort, the order alone decides, and nothing here costs anything.
+  6. Production that waits for a limit which best-effort fills (its user's, its department's) is waited for by that as well: who
+     counts there makes way, beside those whose hosts it needs.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
+from typing import Final, NamedTuple, cast
+
+from schemas.reasons import Code, Reason, because
+from services.scheduler.core.policies import order_first_fit
+from services.scheduler.core.policies.order import Order, Situation, Start
+from services.scheduler.core.policies.order_svmsched_ground import Ground, Pick
+from services.scheduler.core.state.budgets import Budgets, Owner
+from services.scheduler.core.state.forecast import Ending, Forecast
+from services.scheduler.core.state.queue import Queue
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Shape
+
+IN_TURN: Final = (Code.HEAD_OF_QUEUE, Code.FIRST_FIT, Code.SHORTEST_FIRST)  # rule 4: any hosts will do
+
+
+class BestEffort(NamedTuple):
+    """The department's best-effort.  `running`: units with an open attempt; `guarded`: whether no job may end one now; `left`:
+    how many may be ended now, None: all; `in_order`: live attempts, who goes first first; `owner`: whose a unit is."""
+
+    running: Mapping[str, None]
+    guarded: Callable[[str], bool]
+    left: int | None
+    in_order: Callable[[list[Ending]], list[Ending]]
+    owner: Callable[[str], Owner]
+
+    def movable(self, forecast: Forecast) -> list[Ending]:
+        """Rule 3; in no order."""
+        if self.left == 0:
+            return []
+        return [each for each in forecast.best_effort.values() if not self.guarded(each.unit)]
+
+
+def plan(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
+    """Units to start now, with who makes way for them.  Changes nothing."""
+    queue = situation.queue
+    if not (best_effort.running or any(key.kind.best_effort for key in queue.lanes)):
+        return order.plan(situation)
+    if order.makes_way:
+        return _bounded(order, situation, best_effort.left)
+    production = situation._replace(queue=_part(queue, best_effort=False))
+    return _production(order, production, best_effort) or _leavings(situation)
+
+
+def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situation:
+    """The situation in which the order plans production, for explanations."""
+    if order.makes_way:
+        return situation
+    production = situation._replace(queue=_part(situation.queue, best_effort=False))
+    if not best_effort.running:
+        return production
+    ground = Ground(situation.room, situation.forecast(), best_effort.movable(situation.forecast()))
+    return _cleared(production, ground, best_effort)
+
+
+def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: float) -> Reason | None:
+    """Why production of this shape waits though it would fit if all best-effort made way: who is guarded.  `until`: when time
+    lifts a bound next."""
+    if not best_effort.running:
+        return None
+    forecast = situation.forecast()
+    if Ground(situation.room, forecast, best_effort.movable(forecast)).cleared.fits(shape):
+        return None
+    everybody = list(forecast.best_effort.values())
+    if not Ground(situation.room, forecast, everybody).cleared.fits(shape):
+        return None
+    spent = {"hour_spent": 1} if best_effort.left == 0 else {}
+    guarded = sum(1 for each in everybody if best_effort.guarded(each.unit))
+    moment = {"until_s": round(max(0.0, until - situation.now), 1)} if until < float("inf") else {}
+    return because(Code.SPARED, guarded=guarded, **spent, **moment)
+
+
+def _bounded(order: Order, situation: Situation, left: int | None) -> list[Start]:
+    """Rule 3, of an order that says itself who makes way."""
+    planned = order.plan(situation) if left != 0 else []
+    planned = [start for start in planned if not any(map(situation.guarded, start.victims))]
+    kept = planned if left is None else _within(planned, left)
+    if kept or (left != 0 and not planned):
+        return kept
+    return _within(order.plan(situation._replace(guarded=_everybody)), 0)
+
+
+def _within(starts: list[Start], left: int) -> list[Start]:
+    """The first ones, as long as no more than `left` make way for them."""
+    ended = accumulate(len(start.victims) for start in starts)
+    return [start for start, count in zip(starts, ended, strict=True) if count <= left]
+
+
+def _everybody(_unit: str) -> bool:
+    return True
+
+
+def _production(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
+    if not situation.queue.lanes:
+        return []
+    movable = best_effort.movable(situation.forecast()) if best_effort.running else []
+    if movable:
+        ground = Ground(situation.room, situation.forecast(), movable)
+        planned = order.plan(_cleared(situation, ground, best_effort))
+        if not planned:
+            return []
+        ground.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
+        found = _realised(planned, ground, best_effort, situation.queue.budgets)
+        if found:
+            return found
+    return order.plan(situation)  # rule 3, or nobody is there to make way
+
+
+def _cleared(situation: Situation, ground: Ground, best_effort: BestEffort) -> Situation:
+    """The situation without those who may make way: neither their hosts nor what they count for limits."""
+    room, queue = ground.cleared.copy(), copy.copy(situation.queue)
+    room.resting = situation.room.resting
+    if queue.budgets is not None:
+        queue.budgets = queue.budgets.without(_counted(ground.best_effort, best_effort))
+    return situation._replace(queue=queue, room=room, forecast=lambda: cast("Forecast", ground.production))
+
+
+def _counted(endings: Iterable[Ending], best_effort: BestEffort) -> Iterator[tuple[Owner, Shape]]:
+    return ((best_effort.owner(each.unit), each.shape) for each in endings)
+
+
+def _realised(planned: list[Start], ground: Ground, best_effort: BestEffort, budgets: Budgets | None) -> list[Start]:
+    """As many of the planned starts as need nobody to go, and one that does."""
+    found: list[Start] = []
+    then = None if budgets is None else budgets.without(())
+    for start in planned:
+        chosen = ground.find(start.shape, _pick(start))
+        if chosen is None:
+            break
+        hosts, victims = chosen
+        if then is not None:
+            victims = _for_limits(then, start, victims, ground.best_effort, best_effort)
+        if best_effort.left is not None and len(victims) > best_effort.left:
+            break
+        found.append(start._replace(hosts=hosts, victims=tuple(victims)))
+        if victims or hosts != start.hosts:  # the rest was planned beside other hosts
+            break
+        ground.start(hosts, start.shape, victims)
+        if then is not None:
+            then.opened(best_effort.owner(start.unit), start.shape, 1)
+    return found
+
+
+def _for_limits(
+    now: Budgets, start: Start, victims: list[str], movable: list[Ending], best_effort: BestEffort
+) -> list[str]:
+    """The victims, and who else has to go so that the start keeps its limits: in their order, and nobody who is not needed."""
+    its, gone = best_effort.owner(start.unit), dict.fromkeys(victims)
+    if now.allowance(its, start.shape, 1):  # as a rule: be quick
+        return victims
+    then = now.without(_counted((each for each in movable if each.unit in gone), best_effort))
+    more: list[Ending] = []
+    for each in movable:
+        if then.allowance(its, start.shape, 1):
+            break
+        if each.unit not in gone:
+            then.opened(best_effort.owner(each.unit), each.shape, -1)
+            more.append(each)
+    for each in list(more):
+        then.opened(best_effort.owner(each.unit), each.shape, 1)
+        if then.allowance(its, start.shape, 1):
+            more.remove(each)
+        else:
+            then.opened(best_effort.owner(each.unit), each.shape, -1)
+    return [*victims, *(each.unit for each in more)]
+
+
+def _pick(start: Start) -> Pick:
+    """Rule 4."""
+    shape, hosts = start.shape, start.hosts
+
+    def those(room: Room) -> tuple[str, ...] | None:
+        return hosts if all(name in room.free and room.free[name].fits(shape) for name in hosts) else None
+
+    return (lambda room: room.pick(shape)) if start.reason.code in IN_TURN else those
+
+
+def _part(queue: Queue, *, best_effort: bool) -> Queue:
+    """The queue with best-effort alone, or with production alone."""
+    twin = copy.copy(queue)
+    twin.lanes = {key: lane for key, lane in queue.lanes.items() if key.kind.best_effort == best_effort}
+    return twin
+
+
+def _leavings(situation: Situation) -> list[Start]:
+    """Best-effort on what is free, whatever fits."""
+    part = _part(situation.queue, best_effort=True)
+    starts = order_first_fit.plan(situation._replace(queue=part)) if part.lanes else []
+    return [start._replace(reason=because(Code.BEST_EFFORT)) for start in starts]

@@ -1,0 +1,33 @@
+"""Leases with a time slot in a department whose order keeps no room for them.
+
+Admission accepts such leases only where the order is `leases`; they can still be there after the configuration was changed.
+
+Rules
+  1. A lease starts no sooner than its slot begins, and not after it has passed.
+  2. From then on it goes before everybody in the queue, if there is room; nobody makes way for it, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+from schemas.reasons import Code, because
+from services.domain.core import NEVER
+from services.scheduler.core.policies.order import Agenda, Situation, Start
+
+
+def agenda(situation: Situation) -> Agenda:
+    """The next start of a slot."""
+    now, bookings = situation.now, situation.queue.bookings.values()
+    return Agenda([], min((booking.start_at for booking in bookings if booking.start_at > now), default=NEVER))
+
+
+def plan(situation: Situation) -> list[Start]:
+    """Leases to start now, in the order of their starts."""
+    now, found = situation.now, list[Start]()
+    due = [b for b in situation.queue.bookings.values() if b.start_at <= now < b.ends_at]
+    room = situation.room.copy() if due else situation.room
+    for booking in sorted(due)[: situation.most]:
+        hosts = room.take(booking.shape)
+        if hosts is not None:
+            reason = because(Code.LEASE_STARTS, ends_at=booking.ends_at)
+            found.append(Start(booking.unit, booking.shape, hosts, reason))
+    return found

@@ -1,0 +1,270 @@
+"""Where the time slots of leases will be, and who has to make way for them (`order_leases`).
+
+Theory of operation
+  Leases that wait for their time (`queue.bookings`) are seated one after the other, in order of their start.  At that time a
+  host offers what those who are still there leave of it.  A lease takes hosts that offer enough; if there are too few,
+  best-effort attempts are taken away in thought, the cheapest first (`preemption`), until there are enough.  What follows is
+  worked out from facts alone, except that a slot whose time has come is looked at as of now.
+
+Rules
+  1. Order: start, then entry.  A later slot fits around the earlier ones.
+  2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
+     One that has not begun (its machines boot, or wait for memory that is being written) has all of its time still before it,
+     counted from now on.  Once the slot has begun, an attempt that is there is there.
+  3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
+     hosts that it gets.  Hosts that need nobody to go, nor have just needed it (they are being cleared for another slot), are
+     taken before others, then in the order of their names, not by best fit: who starts where no slot is in the way must not
+     move slots, or a later one may not find its hosts any more.
+     Who cannot be away in time any more is taken last: what has started since must not make the slot late.
+  4. Production and other leases never make way.  Without `preempt` nobody does.
+  5. A lease for which there are too few hosts whoever makes way has those that there are kept from jobs, so that they do not
+     lengthen its wait; nobody makes way for it yet.  Nothing is kept from other leases: one that is due and fits starts.
+  6. A slot that has passed takes nothing.
+  7. Memory that is being written is not free.  A host where somebody is still being saved when the slot begins (for one that
+     begins later) is ready only if the lease fits beside that.  Others are taken only if there are too few that are ready or
+     can still be cleared in time: the lease is late then, and nobody more makes way for it.
+  8. Of a reservation, which promises nothing (`order_leases`, rule 6): who is expected to end by then is away, without a margin
+     and whether it has begun or not.  Nothing of that moves with the clock, so time alone lets nobody in before the head.
+
+Cost: a slot looks at every host once; only slots that matter to the question are seated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from schemas.config import Leases
+from services.scheduler.core.policies.order import Situation
+from services.scheduler.core.policies.preemption import Cost, cheapest_first, overhead_s, suspend_s
+from services.scheduler.core.policies.reservation import NOTHING, less
+from services.scheduler.core.state.forecast import Ending
+from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.shape import Booking, Shape
+
+ROUNDING_S: Final = 0.001  # moments are counted back from a start: adding it all up again may miss it by a rounding
+
+
+class Seat(NamedTuple):
+    """`at`: the start of the slot, or now if that has passed; `hosts`: fewer than it needs, if rule 5."""
+
+    booking: Booking
+    at: float
+    hosts: tuple[str, ...]
+    victims: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        return len(self.hosts) == self.booking.shape.nodes
+
+
+class Seats:
+    def __init__(self, situation: Situation) -> None:
+        self.situation, self.now = situation, situation.now
+        self.settings: Leases = situation.policy.leases
+        self.forecast = situation.forecast()
+        self.movable = dict(self.forecast.best_effort)  # and who of this pass is
+        self.on: dict[str, list[Ending]] = {}  # host -> who is there
+        for ending in self.forecast.endings:
+            self.add(ending)
+        waiting = [booking for booking in situation.queue.bookings.values() if booking.ends_at > self.now]
+        self.waiting = sorted(waiting, reverse=True)  # the next one is the last
+        self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
+        self.kept: dict[str, list[Seat]] = {}  # host -> slots for which it is kept (rule 5)
+        self.saving: dict[str, list[Ending]] = {}  # host -> who is being saved there
+        for each in saving(situation):
+            for name in each.hosts:
+                self.saving.setdefault(name, []).append(each)
+        self.gone: dict[str, float] = {}  # victim -> from when on
+        self.unbegun = unbegun(situation)
+
+    def add(self, ending: Ending) -> None:
+        """Somebody is there, or has just been placed."""
+        if ending.kind.best_effort:
+            self.movable[ending.unit] = ending
+        for name in ending.hosts:
+            self.on.setdefault(name, []).append(ending)
+
+    def walk(self) -> Iterator[Seat]:
+        """The slots in order, each seated when it is asked for."""
+        while self.waiting:
+            yield self._seat(self.waiting.pop())
+
+    def until(self, at: float) -> None:
+        """Seat all slots that start before `at`."""
+        while self.waiting and self.waiting[-1].start_at < at:
+            self._seat(self.waiting.pop())
+
+    # --------------------------------------------------------------------------------------------------------- reading
+
+    def free(self, name: str, at: float, *, expected: bool = False) -> Free:
+        """What the host offers a lease at a time from now on (rule 2), beside the seated slots.  `expected`: rule 8."""
+        whole = self.forecast.held.get(name)
+        if whole is None or name in self.situation.room.resting:
+            return Free(False, -1, -1)
+        found, away = whole, self._expected_away if expected else self._away
+        for ending in self.on.get(name, ()):
+            if not away(ending, at):
+                found = _beside(found, ending.shape)
+        return _beside_slots(found, self.there.get(name, ()), at)
+
+    def unwritten(self, name: str, at: float) -> Free:
+        """What is left of that beside memory that is still being written then."""
+        found = self.free(name, at)
+        for each in self.saving.get(name, ()):
+            if each.at > at + ROUNDING_S:
+                found = _beside(found, each.shape)
+        return found
+
+    def spare(self, name: str, at: float, *, expected: bool = False) -> Free:
+        """What the host offers a job then: not what is kept."""
+        return _beside_slots(self.free(name, at, expected=expected), self.kept.get(name, ()), at)
+
+    def _away(self, ending: Ending, at: float) -> bool:
+        if self.gone.get(ending.unit, at + 1) <= at:
+            return True
+        margin_s = 0.0 if ending.kind.local else self.settings.margin_s
+        ends_at = max(ending.at, self.now + self.unbegun.get(ending.unit, 0.0))
+        return at > self.now and ends_at + margin_s <= at
+
+    def _expected_away(self, ending: Ending, at: float) -> bool:
+        """Rule 8."""
+        return self.gone.get(ending.unit, at + 1) <= at or (at != self.now and ending.at <= at)
+
+    def clear(self, name: str, shape: Shape, since: float, until: float, *, expected: bool = False) -> Seat | None:
+        """The first slot that would lack room on the host if `shape` was there from `since` to `until`; None if none."""
+        for seat in self.there.get(name, ()):
+            at = max(seat.at, since)
+            if (
+                seat.at < until
+                and seat.booking.ends_at > since
+                and not self.free(name, at, expected=expected).fits(shape)
+            ):
+                return seat
+        for seat in self.kept.get(name, ()):
+            at = max(seat.at, since)
+            if (
+                seat.at < until
+                and seat.booking.ends_at > since
+                and not self.spare(name, at, expected=expected).fits(shape)
+            ):
+                return seat
+        return None
+
+    # --------------------------------------------------------------------------------------------------------- seating
+
+    def _seat(self, booking: Booking) -> Seat:
+        at, shape = max(booking.start_at, self.now), booking.shape
+        victims, fitting, before = self._room_for(booking, at)
+        busy = {name: None for name in self.saving if not self._ready([name], shape, at)}
+        fitting.sort(key=lambda name: (name not in before, name in busy, name))
+        hosts = tuple(fitting[: shape.nodes])
+        seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
+        where = self.there if seat.whole else self.kept
+        for name in hosts:
+            where.setdefault(name, []).append(seat)
+        return seat
+
+    def _room_for(self, booking: Booking, at: float) -> tuple[list[Ending], list[str], dict[str, None]]:
+        """Who goes in thought, the hosts that fit then, and those of them that fit before.  Rule 7: first what is in time."""
+        shape, preempt = booking.shape, self.settings.preempt
+        offers = {name: self.free(name, at) for name in self.forecast.held}
+        fitting = [name for name, free in offers.items() if free.fits(shape)]
+        if self.saving and booking.start_at >= self.now:
+            ready = [name for name in fitting if name not in self.saving or self._ready([name], shape, at)]
+            victims, found = list[Ending](), ready
+            if len(ready) < shape.nodes and preempt:
+                victims, found = self._preempt(booking, at, dict(offers), ready, in_time=True)
+            if len(found) >= shape.nodes:
+                return victims, found, dict.fromkeys(ready)
+        if len(fitting) >= shape.nodes or not preempt:
+            return [], fitting, dict.fromkeys(fitting)
+        victims, found = self._preempt(booking, at, offers, fitting)
+        return victims if len(found) >= shape.nodes else [], found, dict.fromkeys(fitting)
+
+    def _preempt(
+        self, booking: Booking, at: float, offers: dict[str, Free], fitting: list[str], *, in_time: bool = False
+    ) -> tuple[list[Ending], list[str]]:
+        """Best-effort goes in thought, cheapest first, until the lease fits: who went, in that order, and the hosts that fit.
+        `gone` and `offers` say so from here on.  `in_time`: only who can be away by then, and hosts that are ready."""
+        candidates = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
+        costs = [
+            Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings), grace_s=e.grace_s)
+            for e in candidates.values()
+        ]
+        went: list[Ending] = []
+        found = dict.fromkeys(fitting)
+        order = cheapest_first(costs, self.settings)
+        order.sort(key=lambda unit: self._too_late(booking, unit))
+        for unit in order:
+            if len(found) >= booking.shape.nodes or (in_time and self._too_late(booking, unit)):
+                break
+            ending = candidates[unit]
+            self.gone[unit] = at
+            went.append(ending)
+            for name in ending.hosts:
+                offers[name] = self.free(name, at)
+                if name not in self.forecast.held or not offers[name].fits(booking.shape):
+                    continue
+                if not in_time or self._ready([name], booking.shape, at):
+                    found[name] = None
+        if len(found) < booking.shape.nodes:  # rule 5
+            for ending in went:
+                del self.gone[ending.unit]
+        return went, list(found)
+
+    def _ready(self, hosts: Iterable[str], shape: Shape, at: float) -> bool:
+        """Rule 7: each has room for `shape` then beside all that is still being saved there."""
+        return all(self.unwritten(name, at).fits(shape) for name in hosts)
+
+    def _too_late(self, booking: Booking, unit: str) -> bool:
+        return self.now <= booking.start_at and self.moment(booking, unit) < self.now - ROUNDING_S
+
+    def moment(self, booking: Booking, unit: str) -> float:
+        """When the unit has to be told to make way for the slot."""
+        return booking.start_at - self.situation.clearing_s(unit)
+
+    def _needed(self, hosts: tuple[str, ...], shape: Shape, at: float, went: list[Ending]) -> list[str]:
+        """Rule 3: those without whose leaving the lease would not fit, or not in time."""
+        needed: list[str] = []
+        in_time = self._ready(hosts, shape, at)
+        for ending in reversed(went):
+            del self.gone[ending.unit]
+            fits = self._ready(hosts, shape, at) if in_time else all(self.free(n, at).fits(shape) for n in hosts)
+            if not fits:
+                self.gone[ending.unit] = at
+                needed.append(ending.unit)
+        return needed[::-1]
+
+
+def unbegun(situation: Situation) -> dict[str, float]:
+    """Rule 2: placed attempts that have not begun, and for how long each will be there once it does, in seconds."""
+    forecast = situation.forecast()
+    units = forecast.custody.state.units
+    waiting = [e for e in forecast.endings if units[e.unit].began_at is None and not e.kind.local]
+    return {each.unit: each.at - each.since for each in waiting}
+
+
+def saving(situation: Situation) -> list[Ending]:
+    """Suspended units whose machines are still being written to disk, on the hosts where they are, until that is done."""
+    found: list[Ending] = []
+    forecast, settings = situation.forecast(), situation.policy.leases
+    for name, origin in situation.queue.suspended.items():
+        unit = forecast.custody.state.units[name]
+        at = (unit.ended_at or 0.0) + suspend_s(unit.nodes, unit.memory_mb, settings)
+        hosts = tuple(host for host in origin if host in forecast.held)
+        if at > situation.now and hosts:
+            shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+            found.append(Ending(at, name, hosts, shape))
+    return found
+
+
+def _beside_slots(free: Free, seats: Sequence[Seat], at: float) -> Free:
+    for seat in seats:
+        if seat.at <= at < seat.booking.ends_at:
+            free = _beside(free, seat.booking.shape)
+    return free
+
+
+def _beside(free: Free, shape: Shape) -> Free:
+    return NOTHING._replace(cores=-1, memory_mb=-1) if shape.exclusive else less(free, shape)

@@ -1,0 +1,130 @@
+"""The ground that production and best-effort stand on: what is free, what would be if best-effort made way, and who makes way.
+
+Source: R. Chakode, thesis, Univ. Grenoble 2012, Algorithm 2 (a host with room first; only then one where best-effort has to
+be suspended, the newest first, "older ones are presumed near completion").
+
+Rules
+  1. Whoever fits on what is free makes nobody move.
+  2. Else best-effort goes in thought, newest first (latest start, then latest submission: total), until it fits.  Of those who
+     went only the needed ones go: from the oldest on, each is spared that can stay beside the new unit.
+  3. Production never makes way, nor does who is guarded (`guards`).
+  4. An attempt that makes way does so on all its hosts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from services.scheduler.core.policies.order import Situation
+from services.scheduler.core.policies.reservation import NOTHING, less, more
+from services.scheduler.core.policies.victims import newest_first
+from services.scheduler.core.state.forecast import Ending, Forecast
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Shape
+
+Pick: TypeAlias = Callable[[Room], tuple[str, ...] | None]
+
+
+class Ground:
+    """A pass's own: `free`: what nobody has; `cleared`: what those do not have who stay.  `best_effort`: those that may go, who
+    goes first first."""
+
+    def __init__(self, room: Room, forecast: Forecast, best_effort: list[Ending]) -> None:
+        self.forecast, self.resting, self.free = forecast, room.resting, room.copy()
+        self.left: dict[str, int] = {}  # host -> attempts on it, where this pass has changed their number
+        self.best_effort = list(best_effort)
+        self.cleared = self.free.copy() if self.best_effort else self.free
+        without: dict[str, int] = {}
+        for ending in self.best_effort:
+            self._vacate(self.cleared, without, ending)
+        self.production = Production(forecast, without, dict.fromkeys(ending.unit for ending in best_effort))
+
+    def find(self, shape: Shape, pick: Pick) -> tuple[tuple[str, ...], list[str]] | None:
+        """Hosts for a unit of production, and the best-effort attempts that make way for it, newest first; None if there are
+        none.  `pick`: the hosts in a room that it may have."""
+        hosts = pick(self.free)
+        if hosts is not None:
+            return hosts, []
+        if not self.best_effort or pick(self.cleared) is None:
+            return None
+        trial, left, gone = self.free.copy(), dict(self.left), []
+        for ending in self.best_effort:
+            self._vacate(trial, left, ending)
+            gone.append(ending)
+            hosts = pick(trial)
+            if hosts is not None:
+                return hosts, _needed({name: trial.free[name] for name in hosts}, shape, gone)
+        return None
+
+    def start(self, hosts: tuple[str, ...], shape: Shape, victims: list[str]) -> None:
+        """A unit of production takes its hosts, once `victims` have made way."""
+        for ending in [ending for ending in self.best_effort if ending.unit in victims]:
+            self._vacate(self.free, self.left, ending)
+            self.best_effort.remove(ending)
+        self.start_best_effort(hosts, shape)
+        if self.cleared is not self.free:
+            self.cleared.use(hosts, shape)
+
+    def start_best_effort(self, hosts: tuple[str, ...], shape: Shape) -> None:
+        """A unit takes hosts that it may have to give back."""
+        self.free.use(hosts, shape)
+        for name in hosts:
+            self.left[name] = self.left.get(name, self.forecast.units(name)) + 1
+
+    def _vacate(self, room: Room, left: dict[str, int], ending: Ending) -> None:
+        """Rule 4.  A host that is cordoned or in quarantine offers nothing, whoever leaves it."""
+        for name in ending.hosts:
+            whole = self.forecast.held.get(name)
+            if whole is None or name in self.resting:
+                continue
+            units = left[name] = left.get(name, self.forecast.units(name)) - 1
+            room.offer(name, more(room.free.get(name, NOTHING), ending.shape) if units else whole)
+
+
+class Production:
+    """The forecast as production sees it: those who may go are not there.  `without`: attempts on a host where they are, not
+    counting them; `gone`: they themselves.  What it does not say itself is as the forecast says."""
+
+    def __init__(self, forecast: Forecast, without: dict[str, int], gone: dict[str, None]) -> None:
+        self.forecast, self.without, self.gone, self.held = forecast, without, gone, forecast.held
+        self._endings: list[Ending] | None = None
+
+    @property
+    def endings(self) -> list[Ending]:
+        if self._endings is None:
+            self._endings = [ending for ending in self.forecast.endings if ending.unit not in self.gone]
+        return self._endings
+
+    def units(self, name: str) -> int:
+        return self.without[name] if name in self.without else self.forecast.units(name)
+
+    def could_hold(self, shape: Shape) -> bool:
+        return self.forecast.could_hold(shape)
+
+
+def newest_of(situation: Situation) -> list[Ending]:
+    """Rule 2: live best-effort that may be ended now, newest first."""
+    running = situation.forecast().best_effort.values()
+    return sorted((each for each in running if not situation.guarded(each.unit)), key=_newest)
+
+
+def _newest(ending: Ending) -> tuple[float, float, int, int]:
+    return (
+        -ending.since,  # 1. the latest start
+        ending.grace_s,  # 2. who leaves soonest (`victims`, rule 2)
+        *newest_first(ending.unit),  # 3. the latest submission; unique
+    )
+
+
+def _needed(offers: dict[str, Free], shape: Shape, gone: list[Ending]) -> list[str]:
+    """Rule 2: those of `gone` without whose leaving `shape` would not fit on the hosts that are offered."""
+    needed: list[str] = []
+    for ending in reversed(gone):
+        beside = {name: less(offers[name], ending.shape) for name in ending.hosts if name in offers}
+        alone = ending.shape.exclusive and beside
+        if not alone and all(free.fits(shape) for free in beside.values()):
+            offers.update(beside)
+        else:
+            needed.append(ending.unit)
+    return needed[::-1]

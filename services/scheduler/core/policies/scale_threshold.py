@@ -1,0 +1,51 @@
+"""Scaling by a threshold: one instance more or fewer, by the mean utilisation of a window.
+
+Source: Phoenix Cloud paper, III-C (80 % over 20 s).
+
+Rules, with n instances in service and u their mean utilisation over a covered window (`state.load`)
+  1. u ≥ threshold: n + 1.  While an instance is on its way (current > n) a high load asks for no more than n + 1.
+  2. u < threshold · (n − 1) / n: n − 1, since one fewer would still be below the threshold.  Never fewer than one.
+  3. The window begins anew when the number in service changes: a whole window passes between two steps.
+  4. Who asks why before it is covered is told so, and how much of it is missing, if that is known.
+"""
+
+from __future__ import annotations
+
+from schemas.config import WebPolicy
+from schemas.reasons import Code, Reason, because
+from services.scheduler.core.policies.scale import Heard, Memory, Rule
+from services.scheduler.core.state.load import follow as into_window
+from services.scheduler.core.state.load import mean
+
+
+def follow(memory: Memory, heard: Heard, policy: WebPolicy) -> Memory:
+    """Rule 3."""
+    samples = into_window(
+        memory.samples, heard.sample, since=heard.since, window_s=policy.window_s, gap_s=policy.signal_timeout_s
+    )
+    return memory._replace(samples=samples)
+
+
+def wanted(memory: Memory, serving: int, current: int, policy: WebPolicy) -> tuple[int, Reason]:
+    """Rules 1 and 2."""
+    n, threshold = serving, policy.threshold
+    utilisation = mean(memory.samples, policy.window_s) if n else None
+    if utilisation is None:
+        return current, because(Code.UTILISATION_STEADY, instances=n, **_open(memory, policy))
+    seen = {"utilisation": round(utilisation, 4), "instances": n, "window_s": policy.window_s}
+    if utilisation >= threshold:
+        return max(current, n + 1), because(Code.UTILISATION_HIGH, threshold=threshold, **seen)
+    low = threshold * (n - 1) / n
+    if utilisation < low:
+        return min(current, n - 1), because(Code.UTILISATION_LOW, threshold=round(low, 4), **seen)
+    return current, because(Code.UTILISATION_STEADY, **seen)
+
+
+def _open(memory: Memory, policy: WebPolicy) -> dict[str, float]:
+    """Rule 4."""
+    told, samples = {"open_s": policy.window_s}, memory.samples
+    left_s = policy.window_s - (samples[-1].end - samples[0].start) if samples else 0.0
+    return told | ({"left_s": round(left_s, 3)} if left_s > 0 else {})
+
+
+RULE = Rule(follow, wanted, hurried=True)

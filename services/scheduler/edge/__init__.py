@@ -1,0 +1,1 @@
+"""Where schedulers meet the world: answers, signals, plug-ins, metrics."""

@@ -1,0 +1,139 @@
+"""The batch scheduler's edge: it answers why jobs wait and when they start, and shows the queue.
+
+    phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
+    phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
+    phoenix.query.scheduler.<department>.reasons  {}                  -> why everybody waits (`reasons`)
+    phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
+    phoenix.query.scheduler.<department>.whatif   when jobs would start that nobody has submitted (`whatif`)
+
+Rules
+  1. Only the leader answers: a standby may be behind.
+  2. A replica that lacks a policy that the configuration names ends (`scheduler.plugins`), also while it stands by.
+  3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
+  4. Whoever asks why jobs wait or when they start does not keep others from being answered: that may take a while.  More than
+     `ASKING_MAX` at once are refused.
+  5. A walltime is enforced at once if guests could report, else once they could (`scheduler.reports`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import msgspec
+from nats.aio.msg import Msg
+
+from schemas import subjects
+from schemas.facts import Fact
+from schemas.misfits import UNREADABLE
+from services.domain.custody.meta import Meta
+from services.domain.exits import Stop
+from services.runtime.broker.answer import answer, refusal
+from services.runtime.edge import Edge
+from services.runtime.service import Service
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.edge import plugins, reports
+from services.scheduler.lookahead.looks import Busy, Looks
+from services.scheduler.lookahead.reasons import Reasons
+from services.scheduler.lookahead.starts import Starts
+from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.whatif import BYTES_MAX, NotOurs, WhatIf
+from services.scheduler.lookahead.why import QUEUE_MAX, explained, queue_view, why
+
+QUERY_MAX_BYTES: Final = 4096
+ASKING_MAX: Final = 64  # people who look at the same moment; each may have to wait for a second
+_JSON: Final = {"Content-Type": "application/json"}
+
+
+class _Query(NamedTuple):
+    """Raises `Busy`, `NotOurs`, msgspec.DecodeError, and what a plug-in raises."""
+
+    ask: Callable[[BatchCore, bytes, float], Awaitable[bytes]]
+    bytes_max: int = QUERY_MAX_BYTES
+
+
+class _Why(msgspec.Struct, frozen=True):
+    job: str
+
+
+class _Queue(msgspec.Struct, frozen=True):
+    limit: int = QUEUE_MAX
+
+
+class BatchEdge(Edge):
+    def __init__(self, department: str) -> None:
+        self.department = department
+        looks = Looks()
+        self.starts, self.whatif = Starts(looks), WhatIf(department, looks)
+        self.reasons, self.turns = Reasons(), Turns()
+        self._queries = {
+            "queue": _Query(self._queue),
+            "reasons": _Query(self._reasons),
+            "start": _Query(self.starts.answer),
+            "whatif": _Query(self.whatif.answer, BYTES_MAX),
+            "why": _Query(self._why),
+        }
+        self._tasks: set[asyncio.Task[None]] = set()  # rule 4
+
+    async def start(self, service: Service) -> None:
+        self.service = service
+        plugins.watch(service, self.department)
+        core = service.core
+        assert isinstance(core, BatchCore)
+        core.limits.heard_until = 0.0  # rule 5
+        service.spawn("reports", reports.watch(service, core))
+        await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
+
+    def applied(self, fact: Fact, _meta: Meta) -> None:
+        plugins.on_applied(self.service, self.department, fact)
+
+    async def _on_query(self, msg: Msg) -> None:
+        if not self.service.is_leader:
+            return
+        if len(self._tasks) >= ASKING_MAX:
+            await answer(msg, self.department, refusal("limit", "too many ask: ask again in a few seconds"), _JSON)
+            return
+        task = asyncio.create_task(self._tell(msg))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self, msg: Msg) -> None:
+        told = await self.answered(msg.subject.rsplit(".", 1)[1], msg.data)
+        await answer(msg, self.department, told, _JSON)
+
+    async def answered(self, what: str, data: bytes) -> bytes:
+        """The answer to query `what`, as JSON."""
+        core, query = self.service.core, self._queries.get(what)
+        assert isinstance(core, BatchCore)
+        if query is None:
+            return refusal("unknown", f"there is no query {what!r}; known: {', '.join(sorted(self._queries))}")
+        if len(data) > query.bytes_max:
+            return refusal("limit", f"a query has at most {query.bytes_max} bytes")
+        try:
+            return await query.ask(core, data, self.service.now())
+        except UNREADABLE:
+            return refusal("invalid", "the query is no JSON of its kind")
+        except NotOurs as error:
+            return refusal("invalid", str(error))
+        except Busy:
+            return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
+        except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
+            return refusal("failed", error.why)
+
+    async def _why(self, core: BatchCore, data: bytes, now: float) -> bytes:
+        job = msgspec.json.decode(data or b"{}", type=_Why).job
+        unit = explained(core, job)
+        turn = await self.turns.of(core, unit, now)
+        known = None if core.order.reservations is None else {unit: turn}.get
+        reasons = why(core, job, now, known)
+        if not reasons:
+            return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
+        return msgspec.json.encode({"ok": True, "job": job, "unit": unit or job, "reasons": reasons})
+
+    async def _reasons(self, core: BatchCore, _data: bytes, now: float) -> bytes:
+        return await self.reasons.answer(core, now)
+
+    async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:
+        limit = msgspec.json.decode(data or b"{}", type=_Queue).limit
+        return msgspec.json.encode({"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)})

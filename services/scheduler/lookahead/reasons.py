@@ -1,0 +1,138 @@
+"""Why everybody in the queue waits, told to whoever shows and counts it: the first reason of each, as `lookahead.why` ranks
+them.
+
+    phoenix.query.scheduler.<department>.reasons    {}    -> {"ok": true, "reasons": {unit: {code, params}, …},
+                                                                          "rest": {code: [unit, …], …}}
+
+Theory of operation
+  The monitor knows from the journal who waits; what the order and the room say only the scheduler knows.  The first ones of the
+  queue are explained one by one, with all numbers.  Behind them everybody in a lane waits for the same: its shape, its owner,
+  its array and its service are the same, and somebody goes first.  So of each lane one is asked, and all are told the code of
+  its reason.  Where slots of leases keep room, how long a unit would stay counts as well: then one of each length is asked.
+
+Rules
+  1. In `reasons` are the first `FIRST`, and as many of those that wait after starts that failed; in `rest` the others, at most
+     `REST_MAX` of them.
+  2. Also in `rest`: leases whose slot has begun without them.  Before that the journal says what they wait for.
+  3. Questions must not hold decisions up: after `SLICE_S` others have their turn.  What is told of a unit was so when its slice
+     was worked out: facts may come in between.
+  4. A look takes `BUDGET_S` of CPU at most; who is not reached is not told, and is "in the queue" to whoever asked.
+  5. One answer serves all for `FRESH_S`, and for `PAUSE` times as long as it took: that is a twentieth of a core at most.
+  6. Moments of reservations are not told where a pass would be needed for them (`lookahead.why`, rule 5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from schemas.reasons import Code, Reason
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.state.queue import Lane
+from services.scheduler.lookahead.standing import Standing
+from services.scheduler.lookahead.why import first
+
+FIRST: Final = 50  # as `foresee`: more than one screen shows
+REST_MAX: Final = 50_000  # names of about 12 bytes: below 1 MiB, the smallest payload that a broker may be set to
+SLICE_S: Final = 0.005  # as `turns`
+BUDGET_S: Final = 0.25  # 10,000 jobs in 200 lanes take a tenth of it
+FRESH_S: Final = 1.5  # the monitor asks every two seconds
+PAUSE: Final = 20
+
+
+class Told(msgspec.Struct):
+    ok: bool = True
+    reasons: dict[str, Reason] = {}
+    rest: dict[Code, list[str]] = {}
+
+    def add(self, code: Code, units: list[str]) -> None:
+        self.rest.setdefault(code, []).extend(units)
+
+
+class Reasons:
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._at = 0.0  # when `_told` was worked out
+        self._fresh_s = 0.0
+        self._told = b""
+
+    async def answer(self, core: BatchCore, now: float) -> bytes:
+        """JSON.  Raises what a plug-in raises."""
+        async with self._turn:
+            if not now - self._fresh_s < self._at <= now:
+                look = Look(core, now)
+                self._told = msgspec.json.encode(await look.told())
+                self._at, self._fresh_s = now, max(FRESH_S, PAUSE * look.spent_s)
+            return self._told
+
+
+class Look:
+    """`spent_s`: CPU that it took."""
+
+    def __init__(self, core: BatchCore, now: float) -> None:
+        self.core, self.now = core, now
+        self._standing: Standing | None = None
+        self._position = 0  # that it is of
+        self.spent_s = 0.0
+
+    async def told(self) -> Told:
+        found = Told()
+        steps = self._steps(found)
+        while self.spent_s < BUDGET_S:
+            began = time.thread_time()
+            more = _slice(steps, time.perf_counter() + SLICE_S)
+            self.spent_s += time.thread_time() - began
+            if not more:
+                break
+            await asyncio.sleep(0)
+        return found
+
+    def _now(self) -> Standing:
+        """What all have in common until the next fact."""
+        position = self.core.custody.state.position
+        if self._standing is None or self._position != position:
+            self._standing, self._position = Standing(self.core, self.now), position
+        return self._standing
+
+    def _steps(self, found: Told) -> Iterator[None]:
+        """Adds to `found` step by step; after each of them facts may come."""
+        queue = self._now().queue
+        for booking in queue.bookings.values():
+            if booking.start_at <= self.now:
+                found.add(Code.LEASE_LATE if self.now < booking.ends_at else Code.LEASE_OVER, [booking.unit])
+        for place in queue.first(FIRST):
+            if place.unit in self.core.book.queue.where:
+                found.reasons[place.unit] = first(self._now(), place.unit)
+                yield
+        for unit in list(self.core.book.launches.waiting)[:FIRST]:  # not in the queue before their time
+            if unit in self.core.book.launches.waiting:
+                found.reasons[unit] = first(self._now(), unit)
+                yield
+        left = REST_MAX
+        for lane in list(queue.lanes.values()):
+            for units in self._alike(lane):
+                waiting = [unit for unit in units if unit not in found.reasons][:left]
+                if waiting:
+                    found.add(first(self._now(), waiting[-1]).code, waiting)
+                    left -= len(waiting)
+                yield
+
+    def _alike(self, lane: Lane) -> list[list[str]]:
+        """The lane's units that wait still, those together that wait for the same."""
+        core, queue = self.core, self._now().queue
+        every = [place.unit for place in lane.places if place.unit in queue.where]
+        if core.order.agenda is None or not queue.bookings or not self._now().room.fits(lane.key.shape):
+            return [every]
+        by_stay: dict[tuple[float, bool], list[str]] = {}
+        for unit in every:
+            by_stay.setdefault((queue.length_s(unit), unit in queue.suspended), []).append(unit)
+        return list(by_stay.values())
+
+
+def _slice(steps: Iterator[None], until: float) -> bool:
+    """Some steps; False if there are no more."""
+    return any(time.perf_counter() > until for _ in steps)

@@ -1,0 +1,58 @@
+"""Answers when jobs start (`foresee`), beside the scheduler's own work (`looks`).
+
+    phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> {"ok": true, "at": …, "starts": {unit: {start_at, …}}}
+
+Rules
+  1. Without `jobs` the first ones of the queue are told (`foresee.FIRST`); of an array the element that `why` is about.
+  2. The first ones of the queue are asked for by whoever looks at it: one look serves all for `FRESH_S`, also those who ask
+     while it is under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from schemas.foreseen import Foreseen
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.lookahead.foresee import FIRST, foresee
+from services.scheduler.lookahead.looks import Looks
+from services.scheduler.lookahead.why import explained
+
+FRESH_S: Final = 5.0  # a page or a person that looks again sees no other start, but for what has happened since
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    jobs: tuple[str, ...] | None = None
+
+
+class Starts:
+    def __init__(self, looks: Looks) -> None:
+        self._looks = looks
+        self._turn = asyncio.Lock()  # of those who ask for the first ones
+        self._first: tuple[float, dict[str, Foreseen]] | None = None  # of the queue's first ones, and when
+
+    async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
+        """Raises `looks.Busy`, msgspec.DecodeError, and what a plug-in raises."""
+        jobs = msgspec.json.decode(data or b"{}", type=_Asked).jobs
+        if jobs is None:
+            found = await self._first_ones(core, now)
+        else:
+            found = await self._look(core, now, [explained(core, job) for job in jobs[:FIRST]])
+        return msgspec.json.encode({"ok": True, "at": now, "starts": found})
+
+    async def _first_ones(self, core: BatchCore, now: float) -> dict[str, Foreseen]:
+        """Rule 2; who has started since is left out."""
+        async with self._turn:
+            if self._first is None or not now - FRESH_S < self._first[0] <= now:
+                self._first = (now, await self._look(core, now, None))
+            found = self._first[1]
+        units = core.custody.state.units
+        return {name: word for name, word in found.items() if name in units and units[name].state == "pending"}
+
+    async def _look(self, core: BatchCore, now: float, units: Sequence[str] | None) -> dict[str, Foreseen]:
+        return await self._looks.ahead(core, partial(foresee, now=now, units=units))

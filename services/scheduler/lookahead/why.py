@@ -1,0 +1,376 @@
+"""Why a job waits, and what would unblock it: read from the core's state, changing nothing.
+
+Rules
+  1. The reasons are ranked: the first is the one to look at, and what would unblock it is in its parameters.
+  2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
+  3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
+     Of a unit whose dependency has failed neither is told: no host would help it; nor of a department that is removed.
+  4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
+     of their work.  Of a job that runs its last checkpoint is told, and what a grace of its own costs whoever claims its hosts;
+     of one that was told to end, until when it may save.  Where OpenNebula has allocated no VM for an attempt, or
+     its VM failed, OpenNebula's words are told while that attempt lasts, and until the next one.
+  5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
+     its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
+  6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
+  7. A lease with a time slot is told of that first (`lease_why`); what else there is only if the slot has begun without it.
+  8. An array is explained by its first element that is not final, named in `unit`.
+  9. A job that needs more hosts than the department can have is told so: what other departments hold by guarantee, or by their
+     least number of instances, does not come back when load falls or jobs end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias
+
+from schemas.config import WebPolicy
+from schemas.ids import job_of, sort_key
+from schemas.reasons import Code, Reason, because
+from services.domain import grace
+from services.domain.core import NEVER
+from services.domain.custody.state import Unit
+from services.domain.sharing import lending
+from services.domain.sharing.host_ownership import usable
+from services.scheduler.core.batch import make_way
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.dependencies import verdict
+from services.scheduler.core.batch.launches import FAILURES_MAX
+from services.scheduler.core.batch.state import Job
+from services.scheduler.core.state.shape import Shape
+from services.scheduler.lookahead.lease_why import why_slot
+from services.scheduler.lookahead.standing import Standing
+
+QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
+NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
+# When a unit's reservation is; NEVER: unknown; None: it is behind the last one.
+Turns: TypeAlias = Callable[[str], float | None]
+
+
+def NO_TURNS(_unit: str) -> float:
+    """Nobody has asked the order."""
+    return NEVER
+
+
+def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> list[Reason]:
+    """Ranked reasons; empty if this department does not know the job.  `turns`: what the order's reservations are, where it
+    keeps room for many; without it the order is asked."""
+    core.book.ranked(now)
+    unit = _unit(core, job)
+    if unit is None:
+        ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
+        return [because(Code.FINISHED, end="completed" if not ended else "failed")] if ended is not None else []
+    if unit.state == "final":
+        return [because(Code.FINISHED, unit=unit.id, end=unit.end or "")]
+    if unit.state == "open":
+        return [_why_open(core, unit, now)]
+    return list(_why_pending(Standing(core, now), unit.id, turns))
+
+
+def first(standing: Standing, unit: str) -> Reason:
+    """The first reason of a unit that waits, as `why` ranks them; without the moment of its reservation where the order keeps
+    room for many."""
+    return next(_why_pending(standing, unit, NO_TURNS))
+
+
+def explained(core: BatchCore, job: str) -> str:
+    """The unit that `why` is about: of an array one of its elements (rule 8); "" if there is none."""
+    unit = _unit(core, job)
+    return unit.id if unit is not None else ""
+
+
+def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
+    """The eligible units in order, at most `limit`: unit, place, shape, priority."""
+    found = []
+    for number, place in enumerate(core.book.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
+        job = core.book.job(place.unit)
+        priority = core.book.ranking.priority(job)
+        shape = {name: value for name, value in job.shape._asdict().items() if name != "constraint" or value}
+        found.append({"place": number, "unit": place.unit, "priority": priority, **shape})
+    return found
+
+
+def _unit(core: BatchCore, job: str) -> Unit | None:
+    units = core.custody.state.units
+    names = [job]
+    if job in core.state.jobs:
+        names = [name for name in core.state.jobs[job].units(job) if name in units]
+        names = sorted(names, key=lambda n: (units[n].state == "final", units[n].state == "open", *sort_key(n)))
+    found = units.get(names[0]) if names else None
+    return found if found is not None and found.dept == core.dept else None
+
+
+def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
+    hosts = list(unit.hosts)
+    if unit.began_at is None:
+        return because(
+            Code.STARTING,
+            unit=unit.id,
+            attempt=unit.attempt,
+            hosts=hosts,
+            vms_started=core.limits.started.get(unit.id, 0),
+            vms=unit.nodes,
+            **(_refused(core, unit) if unit.allocated.get(unit.attempt, 0).bit_count() < unit.nodes else {}),
+            **(_paused(core) if core.limits.started.get(unit.id, 0) < unit.nodes else {}),
+        )
+    ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
+    walltime_s = core.book.job(unit.id).walltime_s
+    more = _checkpoint(core, unit.id, now)
+    if unit.grace_s is not None:
+        more["claim_waits_s"] = grace.of_unit(core.custody, unit)
+    return because(
+        Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **more
+    )
+
+
+def _saves(core: BatchCore, unit: str, now: float) -> list[Reason]:
+    """It was told to end, and is not gone yet from hosts that are given up."""
+    mine = [one for one in grace.leavers(core.custody) if one.job == unit]
+    if not mine:
+        return []
+    in_s = round(max(0.0, mine[-1].by - now), 3)
+    return [because(Code.SAVES, on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)]
+
+
+def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
+    """What OpenNebula said to the unit's last attempt, if it allocated no VM for it."""
+    known = core.state.refused.get(unit.id)
+    if known is None or known.attempt != unit.attempt or not known.failure:
+        return {}
+    return {"refused": known.failure, "refused_why": known.why}
+
+
+def _paused(core: BatchCore) -> dict[str, str | float]:
+    """That starts are paused in the whole cloud, and why."""
+    paused = core.state.paused
+    return {} if paused is None else {"paused_since": paused.since, "paused_why": paused.why}
+
+
+def _words(core: BatchCore, unit: str) -> dict[str, str]:
+    """What OpenNebula said when the unit's last attempt ended, as its closing says it."""
+    again = core.state.again.get(unit)
+    params = again.why.params if again is not None and again.why is not None else {}
+    return {name: str(params[name]) for name in ("vm", "refused", "refused_why") if name in params}
+
+
+def _start_failed(core: BatchCore, unit: str, now: float) -> Reason:
+    """It waits after attempts that ended before they began."""
+    again = core.state.again[unit]
+    in_s, hosts = round(max(0.0, again.not_before - now), 3), list(again.failed_on)
+    words = _words(core, unit)
+    return because(Code.START_FAILED, unit=unit, failed=again.launches, in_s=in_s, hosts=hosts, **words)
+
+
+def _held(core: BatchCore, unit: str) -> Reason:
+    """By a person, or since it never starts (`launches`)."""
+    again = core.state.again.get(unit)
+    if again is None or again.launches < FAILURES_MAX:
+        return because(Code.HELD, unit=unit)
+    return because(Code.HELD, unit=unit, failed=again.launches, hosts=list(again.failed_on), **_words(core, unit))
+
+
+def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float]:
+    """The unit's last checkpoint: how long ago, of which attempt, how much run time it saves."""
+    known = core.state.checkpoints.get(unit)
+    if known is None:
+        return {}
+    ago_s = round(max(0.0, now - known.at), 3)
+    percent = {} if known.percent is None else {"percent": known.percent}
+    return {
+        "checkpoint_ago_s": ago_s,
+        "checkpoint_attempt": known.attempt,
+        "safe_s": round(known.saved_s, 3),
+        **percent,
+    }
+
+
+def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
+    core, now = standing.core, standing.now
+    job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
+    yield from before
+    booking = standing.queue.bookings.get(unit)
+    if booking is not None:
+        slot = why_slot(core, booking, now)
+        yield slot
+        if slot.code is Code.LEASE_LATE:
+            yield _why_no_room(standing, unit, turns)
+        yield from _history(core, unit, now)
+        return
+    more = list(_beside_room(standing, unit))
+    yield from more
+    if not any(reason.code in NEVER_STARTS for reason in before):
+        room = _why_no_room(standing, unit, turns)
+        if not (before or more) or (room.code is not Code.WAITS_BEHIND and room.params.get("short") != 0):
+            yield room
+    yield from _priority(core, job)
+    yield from _history(core, unit, now)
+
+
+def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
+    """What keeps it from being looked at."""
+    job, failed, waits = core.book.job(unit), [], []
+    for dependency in job.after:
+        verdict_ = verdict(dependency, core.state, core.custody)
+        if verdict_ == "never":
+            failed.append(because(Code.DEPENDENCY_FAILED, condition=dependency.condition, job=dependency.job))
+        elif verdict_ == "waits":
+            first = _unit(core, dependency.job)
+            held = {"held": 1} if first is not None and first.state == "pending" and first.held else {}
+            waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job, **held))
+    if not core.active:
+        yield because(Code.DEPARTMENT_REMOVED)
+    yield from failed
+    if core.custody.state.units[unit].held:
+        yield _held(core, unit)
+    yield from waits
+    if unit in core.book.launches.waiting:
+        yield _start_failed(core, unit, now)
+    running = core.book.queue.running.get(job_of(unit), 0)
+    if job.throttle and running >= job.throttle:
+        yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
+
+
+def _beside_room(standing: Standing, unit: str) -> Iterator[Reason]:
+    """What keeps it from starting even where there is room: limits, guarded best-effort, the order's own rules."""
+    core = standing.core
+    job, budgets = core.book.job(unit), standing.queue.budgets
+    limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
+    if limit is not None:
+        yield limit
+    elif not job.best_effort and core.best_effort:
+        until = core.guards.next_moment(core.best_effort, standing.now)
+        spared = make_way.why(standing.situation, core.preempting.best_effort(standing.now), job.shape, until)
+        if spared is not None:
+            yield spared
+    full = core.order.why(standing.situation, unit) if core.order.why is not None else None
+    if full is not None:
+        yield full
+
+
+def _priority(core: BatchCore, job: Job) -> list[Reason]:
+    """What the job's priority is made of, where that is points."""
+    ranking = core.book.ranking
+    if not ranking.by_points:
+        return []
+    points, fair = ranking.points(job), ranking.fair.get(job.user)
+    used = {} if fair is None else {"used": round(fair.used, 4), "share": round(fair.share, 4)}
+    parts = {"user_points" if name == "user" else name: round(value, 1) for name, value in points._asdict().items()}
+    return [because(Code.PRIORITY, priority=points.priority, user=job.user, **parts, **used)]
+
+
+def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
+    """Rule 4."""
+    saves = [] if core.custody.state.units[unit].grace_s is None else _saves(core, unit, now)
+    again = core.state.again.get(unit)
+    if again is None or again.why is None or again.why.code is Code.BALANCED:  # it went on: no reason to wait
+        return saves
+    saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
+    preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption
+    saved |= _checkpoint(core, unit, now)
+    began: dict[str, int] = {"began": 0} if "began" in again.why.params else {}
+    failed, words = again.faults + again.launches, _words(core, unit)
+    return [*saves, because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
+
+
+def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
+    """What the unit needs, what there is, and who goes first."""
+    core, now = standing.core, standing.now
+    job = core.book.job(unit)
+    shape = job.shape
+    needs: dict[str, str | int | float | list[str]] = {
+        "nodes": shape.nodes,
+        "cores": shape.cores,
+        "memory_mb": shape.memory_mb,
+        **({"exclusive": 1} if shape.exclusive else {}),
+        **({"constraint": shape.constraint} if shape.constraint else {}),
+    }
+    able, held = standing.able(shape), standing.held
+    if able < shape.nodes:
+        return because(Code.TOO_LARGE_NOW, able=able, **needs)
+    ahead = standing.queue.ahead(core.book.place(unit))
+    if held == 0:
+        return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(standing.hosts | _agreed(core, shape.nodes, now)))
+    kept = standing.kept(best_effort=job.best_effort)
+    free, cleared = standing.free(shape, best_effort=job.best_effort)
+    if cleared < shape.nodes:
+        short = shape.nodes - cleared
+        mine = kept if kept is not None and kept.unit == unit else None
+        promised = mine is not None and mine.at >= now  # else somebody is there beyond the expected end
+        counts = standing.hosts | ({"reserved_in_s": round(mine.at - now)} if mine and promised else {})
+        counts |= {"way": cleared - free} if cleared > free else {}
+        counts |= _turn(standing, unit, turns) | (_agreed(core, held + short, now) or _kept_by(core, shape.nodes, now))
+        return because(
+            Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
+        )
+    at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **standing.hosts)
+    if standing.planned(best_effort=job.best_effort) is None or core.notice():
+        return at_once  # with the next decision, or when the hosts on notice have gone
+    way = {"way": 1} if free < shape.nodes else {}
+    if kept is not None:
+        return because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)), **way)
+    if standing.head is not None and standing.head.unit != unit and ahead:
+        turn = _turn(standing, unit, turns) or ({"backfill": 1} if standing.keeps_for_many else {})
+        return because(Code.WAITS_BEHIND, ahead=ahead, job=standing.head.unit, **turn, **way)
+    return at_once
+
+
+def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
+    """How many held hosts satisfy its constraint, whatever runs there."""
+    if not shape.constraint:
+        return {}
+    held = map(core.custody.state.hosts.__getitem__, core.custody.index.held.get(core.dept, ()))
+    return {"meeting": sum(1 for host in held if shape.constraint in core.room.serves(host))}
+
+
+def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
+    """What windows and contracts let the department have, if that is fewer than `wanted` hosts, and when they change."""
+    config = core.custody.state.config
+    if config is None:
+        return {}
+    there = usable(core.custody, now)
+    most = lending.reach(config, core.dept, now, there)
+    if wanted <= most or most >= there:  # then it is the hosts that are short, not what was agreed
+        return {}
+    changes = lending.next_change(config, now)
+    return {"at_most": most} | ({} if changes == NEVER else {"changes_in_s": round(changes - now)})
+
+
+def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[str]]:
+    """Rule 9: how many hosts the department can have at most while others keep what is theirs in any case, and who they are."""
+    config = core.custody.state.config
+    keep: dict[str, int] = {}
+    for other in config.departments if config is not None else ():
+        least = lending.bounds(other, now)[0]
+        if other.kind == "web":
+            policy = other.web or WebPolicy()
+            least = max(least, -(-policy.instances_min // policy.instances_per_host))
+        kept = min(core.custody.held(other.name), least) if other.name != core.dept else 0
+        if kept:
+            keep[other.name] = kept
+    most = usable(core.custody, now) - sum(keep.values())
+    return {"can_have": most, "kept_by": list(keep)} if keep and nodes > most else {}
+
+
+def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
+    """In how many seconds the unit's reservation is, if the order keeps room for many and it has one; else how many there are,
+    if that is why."""
+    order = standing.core.order
+    situation = standing.planned(best_effort=standing.core.book.job(unit).best_effort)
+    if situation is None or not standing.keeps_for_many:
+        return {}
+    if turns is not None:
+        at = turns(unit)
+    elif order.reservation is not None:
+        at = order.reservation(situation, unit)
+    else:
+        at = (
+            next((one.at for one in order.reservations(situation) if one.unit == unit), None)
+            if order.reservations
+            else None
+        )
+    if (
+        at is None
+        and order.reservation is not None
+        and standing.core.foresee().could_hold(standing.core.book.shape(unit))
+    ):
+        return {"reservations_max": situation.policy.reservations_max, "backfill": 1}
+    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now)), "backfill": 1}
