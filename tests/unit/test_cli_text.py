@@ -60,7 +60,7 @@ def test_a_reason_is_told_with_its_numbers() -> None:
         (because(Code.SHORTEST_FIRST, limit_s=90.0), "of the jobs that fitted it had the shortest time limit, 1m30s"),
         (because(Code.REPLACEMENT, instances=3), "it replaces an instance that was lost"),
         (
-            because(Code.WEB_SHARE, department="shop", demand=4, held=3, quota=2),
+            because(Code.WEB_SHARE, departments=["shop"], demand=4, held=3, quota=2),
             "what is short for web is divided, and shop had less than its part",
         ),
         (

@@ -155,7 +155,7 @@ def test_the_history_is_told_each_loss_and_what_was_taken_back_of_it() -> None:
     office.close(name, Disposal.REQUEUE)
     accounting = office.world.seats["monitor"].core.accounting
     [(unit, loss, sign)] = accounting.news.losses
-    assert (unit, loss.amount, loss.to, sign) == (name, 40_000, "web", 1)
+    assert (unit, loss.amount, loss.to, sign) == (name, 40_000, ("web",), 1)
     office.world.report(name)
     [(unit, _, sign)] = accounting.news.losses
     assert (unit, sign) == (name, -1)

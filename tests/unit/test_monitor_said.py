@@ -112,22 +112,13 @@ def test_days_of_a_long_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert office.of()["held_s"] == 4.5 * 86_400  # what is kept
 
 
-@pytest.mark.parametrize(
-    ("demands", "to"),
-    [
-        ({"bio": 1}, "bio"),
-        ({"bio": 1, "web": 5, "hpc": 9}, "bio"),
-        ({"bio": 1, "chem": 1}, "(batch_share)"),
-        ({"bio": 0}, "(batch_share)"),
-    ],
-)
-def test_for_whom_a_share_is_given_back(demands: dict[str, int], to: str) -> None:
+@pytest.mark.parametrize(("claimants", "to"), [(("bio", "chem"), ("bio", "chem")), ((), ("(batch_share)",))])
+def test_for_whom_a_share_is_given_back(claimants: tuple[str, ...], to: tuple[str, ...]) -> None:
     kinds = {"hpc": "batch", "bio": "batch", "chem": "batch", "web": "web"}
     config = CloudConfig(name="c", departments=tuple(_department(name, kind) for name, kind in kinds.items()))
     desk = Desk().play(("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config)), *granted())
-    for dept, hosts in demands.items():
-        desk.play((f"scheduler.{dept}", f.DemandChanged(dept=dept, hosts=hosts)))
-    desk.play(("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=1.0, reason=because(Code.BATCH_SHARE))))
+    why = because(Code.BATCH_SHARE)
+    desk.play(("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=1.0, claimants=claimants, reason=why)))
     assert desk.core.accounting.state.claimants["hpc"] == to
 
 

@@ -306,9 +306,22 @@ def test_a_quota_says_for_whom_it_falls() -> None:
     assert why(bench.settle()) == {"hpc": (Code.IDLE_TO_BATCH, {"department": "hpc", "held": 0})}
     bench.demand("web", 2)
     assert why(bench.decide()) == {
-        "hpc": (Code.WEB_DEMAND, {"department": "web", "held": 4}),
+        "hpc": (Code.WEB_DEMAND, {"departments": ["web"], "held": 4}),
         "web": (Code.WEB_DEMAND, {"department": "web", "demand": 2, "held": 0}),
     }
+
+
+def test_a_quota_that_falls_for_several_names_each() -> None:
+    bench = Bench(HPC, WEB, Department(name="shop", kind="web", web=WebPolicy()), Department(name="bio", kind="batch"))
+    bench.demand("hpc", 4)
+    bench.settle()
+    bench.demand("web", 1)
+    bench.demand("shop", 1)
+    [fallen] = [x for x in bench.decide() if isinstance(x, f.QuotaChanged) and x.dept == "hpc"]
+    assert (fallen.claimants, fallen.reason) == (
+        ("web", "shop"),
+        because(Code.WEB_DEMAND, departments=["web", "shop"], held=4),
+    )
 
 
 def test_a_quota_that_falls_for_another_batch_department_says_so() -> None:
@@ -316,7 +329,9 @@ def test_a_quota_that_falls_for_another_batch_department_says_so() -> None:
     bench.demand("hpc", 4)
     bench.settle()
     bench.demand("bio", 2)
-    assert why(bench.decide())["hpc"] == (Code.BATCH_SHARE, {"department": "hpc", "held": 4})
+    facts = bench.decide()
+    assert why(facts)["hpc"] == (Code.BATCH_SHARE, {"department": "hpc", "held": 4})
+    assert [x.claimants for x in facts if isinstance(x, f.QuotaChanged) and x.dept == "hpc"] == [("bio",)]
 
 
 def test_a_quota_of_web_that_falls_for_another_of_higher_priority_names_it() -> None:
@@ -325,7 +340,7 @@ def test_a_quota_of_web_that_falls_for_another_of_higher_priority_names_it() -> 
     bench.settle()
     bench.demand("shop", 1)
     assert why(bench.decide()) == {
-        "web": (Code.WEB_SHARE, {"department": "shop", "demand": 4, "held": 4, "quota": 3}),
+        "web": (Code.WEB_SHARE, {"departments": ["shop"], "demand": 4, "held": 4, "quota": 3}),
         "shop": (Code.WEB_DEMAND, {"department": "shop", "demand": 1, "held": 0}),
     }
 

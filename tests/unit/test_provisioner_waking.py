@@ -14,7 +14,7 @@ from services.domain.core import NEVER
 from services.domain.custody.fold import RULES
 from services.domain.custody.state import Quota
 from services.domain.custody.verdicts import CORDONS_HOLD
-from services.provisioner.core.provisioner import STUCK_S, TURN_S, _quota_facts
+from services.provisioner.core.provisioner import STUCK_S, TURN_S, Lowering, _quota_facts
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, occupy, seized, why
 from tests.unit.test_provisioner_hosts import BIO, adopt, due, quotas, wish
 
@@ -346,9 +346,14 @@ def test_each_notice_stands_for_itself(
 ) -> None:
     quota = Quota(hosts=hosts, lowerings=lowerings)
     found = _quota_facts(
-        "hpc", quota, told[-1][0], held, [(n, by, why) for (n, by), why in zip(told, (A, B), strict=False)]
+        "hpc",
+        quota,
+        told[-1][0],
+        held,
+        [Lowering(n, by, why, ("web",)) for (n, by), why in zip(told, (A, B), strict=False)],
     )
     assert [(x.hosts, x.by, x.reason) for x in found] == expected
+    assert {x.claimants for x in found if x.hosts < min(held, quota.hosts)} <= {("web",)}
     assert {x.dept for x in found} <= {"hpc"}
 
 

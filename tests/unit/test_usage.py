@@ -50,9 +50,9 @@ class Office:
         fact = f.AttemptClosed(unit=job, attempt=attempt, disposal=disposal, why=because(code))
         self.world.write("scheduler.hpc", fact)
 
-    def notice(self, hosts: int, code: Code = Code.WEB_DEMAND, **params: str) -> None:
-        fact = f.QuotaChanged(dept="hpc", hosts=hosts, by=self.world.now + 0.3, reason=because(code, **params))
-        self.world.write("provisioner", fact)
+    def notice(self, hosts: int, code: Code = Code.WEB_DEMAND, claimants: tuple[str, ...] = (), **params: str) -> None:
+        by, why = self.world.now + 0.3, because(code, **params)
+        self.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=hosts, by=by, claimants=claimants, reason=why))
 
 
 def running(office: Office, cores: int = 4) -> str:
@@ -99,17 +99,32 @@ def test_to_whom_it_was_lost_if_nobody_is_named(closing: Code, notice: Code, to:
 @pytest.mark.parametrize(
     ("reason", "to"),
     [
-        (because(Code.WEB_DEMAND, department="shop, web"), "shop, web"),
-        (because(Code.LENDING, lender="bio", borrower="hpc"), "bio"),
-        (because(Code.BATCH_SHARE, department="hpc"), "(batch_share)"),
+        (
+            because(Code.WEB_DEMAND, department="shop"),
+            {"shop": 40.0},
+        ),  # so journals once named whom, and nowhere else
+        (because(Code.WEB_SHARE, department="shop, web"), {"shop": 20.0, "web": 20.0}),
+        (because(Code.LENDING, lender="bio", borrower="hpc"), {"bio": 40.0}),
+        (because(Code.BATCH_SHARE, department="hpc"), {"(batch_share)": 40.0}),
     ],
 )
-def test_to_whom_it_was_lost(reason: Reason, to: str) -> None:
+def test_to_whom_it_was_lost_as_old_journals_say(reason: Reason, to: dict[str, float]) -> None:
     office = Office()
     job = running(office)
     office.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=office.world.now + 1, reason=reason))
     office.close(job, Disposal.REQUEUE)
-    assert office.of()["lost_to"] == {to: 40.0}
+    assert office.of()["lost_to"] == to
+
+
+def test_what_several_claim_is_lost_to_each_in_equal_parts() -> None:
+    office = Office()
+    job = running(office)
+    office.notice(0, claimants=("shop", "web", "blog"))
+    office.close(job, Disposal.REQUEUE)
+    assert office.of()["lost_to"] == {"blog": 13.333, "shop": 13.334, "web": 13.333}
+    assert office.of()["lost_core_s"] == 40.0
+    office.world.report(job)
+    assert (office.of()["lost_to"], office.of()["lost_core_s"]) == ({}, 0.0)
 
 
 def test_a_late_success_takes_back_what_was_lost_and_counts_once() -> None:
@@ -472,13 +487,11 @@ def held_by(lines: list[list[str]]) -> float:
     )
 
 
-def test_who_alone_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() -> None:
-    for wants, to in (({"bio": 3}, "bio"), ({"bio": 3, "phys": 1}, "(batch_share)"), ({}, "(batch_share)")):
+def test_who_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() -> None:
+    for claimants, to in ((("bio",), "bio"), ((), "(batch_share)")):
         office = Office(batch("hpc"), batch("bio"), batch("phys"))
         job = running(office)
-        for name, hosts in wants.items():
-            office.world.write(f"scheduler.{name}", f.DemandChanged(dept=name, hosts=hosts))
-        office.notice(0, Code.BATCH_SHARE, department="hpc")
+        office.notice(0, Code.BATCH_SHARE, claimants, department="hpc")
         office.close(job, Disposal.REQUEUE)
         assert office.of()["lost_to"] == {to: 40.0}
         said = "to bio." if to == "bio" else "to other batch departments, by guarantee or weight."

@@ -312,6 +312,9 @@ def flap_budget(p: Params) -> str | None:
 
 
 def web_demand(p: Params) -> str | None:
+    if "departments" in p:
+        several = len(p["departments"]) > 1
+        return f"{p.names('departments')} {'want more hosts than they hold' if several else 'wants more hosts than it holds'}"
     if "demand" not in p:
         return f"{p['department']} wants more hosts than it holds" if "department" in p else None
     return f"{p['department']} wants {count(p.number('demand'), 'host')} and held {p['held']}"

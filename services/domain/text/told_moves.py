@@ -49,10 +49,9 @@ def replacement(p: Params) -> str | None:
 
 
 def web_share(p: Params) -> str | None:
-    if "department" not in p:
-        return None
-    part = "their parts" if "," in str(p["department"]) else "its part"
-    return f"what is short for web is divided, and {p['department']} had less than {part}"
+    others = p.names("departments") or p.names("department")  # the latter in old journals
+    part = "their parts" if "," in others else "its part"
+    return f"what is short for web is divided, and {others} had less than {part}" if others else None
 
 
 def batch_share(p: Params) -> str | None:

@@ -16,8 +16,8 @@ Rules
      not lost.
   4. A late success, or a checkpoint in the grace time, takes back what its attempt had lost, where it was counted; the unit
      ends once.
-  5. To whom: the department that claims the host, as the notice's reason says, else the reason; to production of the same
-     department: `OWN_PRODUCTION`.
+  5. To whom: the departments that claim the host, as the notice names them, in equal parts; if it names none, the reason; to
+     production of the same department: `OWN_PRODUCTION`.
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `sharing.lending`.  A
      draining host is held by nobody.  A cordoned one is nobody's own (`sharing.host_ownership`): its holder has it, and neither
      borrows it nor has lent another for it.
@@ -42,7 +42,6 @@ from services.domain.custody.checkpoints import counts
 from services.domain.custody.fold import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
-from services.monitor.core.accounting_claimants import claimant
 from services.monitor.core.accounting_hosts import HostTime
 from services.monitor.core.accounting_state import Loss, News, Run, State, Work
 from services.monitor.core.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, department, key
@@ -183,7 +182,7 @@ class Accounting:
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            self.state.claimants[fact.dept] = claimant(self.custody, self.hosts.config, fact.dept, fact.reason)
+            self.state.claimants[fact.dept] = fact.claimants or (f"({fact.reason.code.value})",)
         self.hosts.weigh(fact.dept)
 
     def _configured(self, fact: f.ConfigAdopted) -> None:
@@ -337,9 +336,11 @@ class Accounting:
             book.span(begin, dept).used += run.cores * length
 
     def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
-        code, to = fact.why.code, None
-        if code in _TAKEN:
-            to = _NO_NOTICE.get(code) or self.state.claimants.get(dept, f"({code.value})")
+        code, to = fact.why.code, tuple[str, ...]()
+        if code in _NO_NOTICE:
+            to = (_NO_NOTICE[code],)
+        elif code in _TAKEN:
+            to = self.state.claimants.get(dept, (f"({code.value})",))
         elif code not in _FAILED:
             return
         killed = fact.disposal is Disposal.KILL
@@ -353,7 +354,7 @@ class Accounting:
         work = self.state.work.get(name)
         if work is not None:
             of = self._key(name, self.custody.state.units[name].dept)
-            loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, None)
+            loss = self.state.losses[name] = Loss(of, self.state.at, work.risked, ())
             self._account(name, loss, 1)
             self.goodput.doom(name, work.kept, FAULT)
             work.risked = 0
@@ -363,16 +364,17 @@ class Accounting:
         book = self.state.fresh
         begin, amount = book.begin(loss.at), sign * loss.amount
         if amount:
-            self.news.losses.append((name, loss, sign))
+            self.news.losses += [(name, part, sign) for part in loss.parts()]
         row = book.row(begin, loss.key)
         span = book.span(begin, department(loss.key))
-        if loss.to is None:
+        if not loss.to:
             row.failed += amount
             span.failed += amount
         else:
             row.lost += amount
             span.lost += amount
-            span.lost_to[loss.to] = span.lost_to.get(loss.to, 0) + amount
+            for part in loss.parts():
+                span.lost_to[part.to[0]] = span.lost_to.get(part.to[0], 0) + sign * part.amount
         if sign < 0:
             row.recovered += loss.amount
             span.recovered += loss.amount

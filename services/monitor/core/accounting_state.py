@@ -73,12 +73,19 @@ class Run(msgspec.Struct, array_like=True):
 
 class Loss(msgspec.Struct, array_like=True):
     """What a unit's last attempt lost, until the next one begins or the unit ends: until it is placed a late success takes it
-    back, and a checkpoint all the while.  `to`: to whom; None: to a failure."""
+    back, and a checkpoint all the while.  `to`: to whom, in equal parts; empty: to a failure."""
 
     key: str
     at: int
     amount: int
-    to: str | None
+    to: tuple[str, ...]
+
+    def parts(self) -> list[Loss]:
+        """One for each to whom it was lost, or the loss itself; together they are all of it, to the millisecond."""
+        if len(self.to) < 2:
+            return [self]
+        each, over = divmod(self.amount, len(self.to))
+        return [Loss(self.key, self.at, each + (n < over), (one,)) for n, one in enumerate(self.to)]
 
 
 class News:
@@ -110,7 +117,7 @@ class State(msgspec.Struct, kw_only=True):
     runs: dict[str, Run] = {}  # by unit
     work: dict[str, Work] = {}  # of units that wait for their next attempt
     losses: dict[str, Loss] = {}
-    claimants: dict[str, str] = {}  # department -> for whom its quota was lowered last
+    claimants: dict[str, tuple[str, ...]] = {}  # department -> for whom its quota was lowered last
     usable: int = 0
     own: dict[str, int] = {}
     goodput: goodput.State = msgspec.field(default_factory=goodput.State)

@@ -87,7 +87,7 @@ class MonitorCore:
     # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
     # 13: what attempts have used that did not report
-    VERSION = 13
+    VERSION = 14
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""

@@ -45,8 +45,7 @@ def _demand(department: str) -> Asked:
 def _quota(fact: Fields, departments: Sequence[str]) -> Asked:
     code, params = _code(fact)
     if code in ("web_demand", "web_share"):
-        names = str(params.get("department", fact["dept"])).split(", ")
-        return [ask for name in names for ask in _demand(name)]
+        return [ask for name in fact.get("claimants") or [fact["dept"]] for ask in _demand(name)]
     if code == "batch_share":  # another one wants more, or this one less
         return [ask for name in departments for ask in _demand(name)]
     return _set_apart(params.get("hosts")) if code == "cordoned" else []

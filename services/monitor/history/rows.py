@@ -210,8 +210,8 @@ def _lost(core: MonitorCore, meta: Meta) -> list[Statement]:
 
 def _loss(core: MonitorCore, name: str, loss: Loss, sign: int) -> tuple[Any, ...]:
     dept, user, service, lease = parts(loss.key)
-    attempt = core.custody.state.units[name].attempt
-    return loss.at, core.accounting.state.at, name, attempt, dept, user, service, lease, loss.to, sign * loss.amount
+    attempt, to = core.custody.state.units[name].attempt, next(iter(loss.to), None)
+    return loss.at, core.accounting.state.at, name, attempt, dept, user, service, lease, to, sign * loss.amount
 
 
 def _moved(core: MonitorCore, where: Where, host: str, meta: Meta) -> list[Statement]:

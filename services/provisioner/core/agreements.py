@@ -35,11 +35,12 @@ from services.provisioner.core.policies.phoenix import Claim, targets
 
 
 class Notice(NamedTuple):
-    """Down to `hosts`, so many seconds from now.  `reason` None: nothing that was agreed says why."""
+    """Down to `hosts`, so many seconds from now.  `reason` None: nothing agreed says why; `claimants`: who wants them."""
 
     hosts: int
     seconds: float
     reason: Reason | None = None
+    claimants: tuple[str, ...] = ()
 
 
 class Agreements:
@@ -137,7 +138,7 @@ class Agreements:
         short = [d.name for d in config.departments if d.name != name and self._lacks(d.name, wanted)]
         lenders = [loan.lender for loan in self.loans if loan.borrower == name and loan.lender != NOBODY]
         if not config.lending:
-            return [Notice(hosts, policy_s, self._why(config, name, hosts, short, lenders))]
+            return [self._for(config, name, hosts, Notice(hosts, policy_s), short, lenders)]
         wants = {one: self._notice_of(config, one, name) for one in short}
         last_s = min(wants.values(), default=NEVER)
         if not wants:
@@ -150,7 +151,7 @@ class Agreements:
                 return []
         for one in sorted((n for n in wants if lacking.get(n)), key=lambda n: (wants[n], n)):  # unique last key: name
             if wants[one] != last_s and asking:
-                found.append(Notice(level, last_s, self._why(config, name, hosts, asking, lenders)))
+                found.append(self._for(config, name, hosts, Notice(level, last_s), asking, lenders))
                 asking = []
             level, last_s = level - lacking[one], wants[one]
             asking.append(one)
@@ -158,7 +159,7 @@ class Agreements:
                 break
         if hosts == self.custody.quota(name).hosts:
             hosts = max(hosts, level)
-        return [*found, Notice(hosts, last_s, self._why(config, name, hosts, asking or short, lenders))]
+        return [*found, self._for(config, name, hosts, Notice(hosts, last_s), asking or short, lenders)]
 
     def _notice_of(self, config: CloudConfig, claimant: str, name: str) -> float:
         """How long before `claimant` has a host of `name`'s that one is told."""
@@ -180,17 +181,21 @@ class Agreements:
     def _lacks(self, name: str, wanted: Mapping[str, int]) -> bool:
         return wanted.get(name, 0) > self.custody.held(name)
 
-    def _why(self, config: CloudConfig, name: str, hosts: int, short: list[str], lenders: list[str]) -> Reason | None:
-        """The window or the contract behind a lower quota, if one is."""
+    def _for(
+        self, config: CloudConfig, name: str, hosts: int, notice: Notice, short: list[str], lenders: list[str]
+    ) -> Notice:
+        """The notice, with the window or the contract behind a lower quota, if one is, and for whom it is then."""
         for one in (name, *short):
             terms = lending.terms(config, one, self.now)
             bound = hosts == terms.maximum if one == name else self.custody.held(one) < terms.guarantee
             if terms.window and bound:
-                return because(Code.WINDOW, department=one, window=terms.window)
+                window = because(Code.WINDOW, department=one, window=terms.window)
+                return notice._replace(reason=window, claimants=tuple(short))
         wants = next((one for one in short if one in lenders), "")
         over = next((loan.lender for loan in self.loans if loan.borrower == name and loan.over), "")
         lender = wants or ("" if short else over)
         if not lender or lending.agreed(config, lender, name, self.now) is None:
-            return None
+            return notice
         notice_s = lending.notice_s(config, lender, name, self.now)
-        return because(Code.LENDING, lender=lender, borrower=name, notice_s=notice_s)
+        agreed = because(Code.LENDING, lender=lender, borrower=name, notice_s=notice_s)
+        return notice._replace(reason=agreed, claimants=(lender,))

@@ -31,7 +31,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -92,6 +92,15 @@ class _State(msgspec.Struct, kw_only=True):
     if_idle: dict[str, int] = {}  # web department -> hosts that it wants beside its demand, if they are idle
     credits: Credits = msgspec.field(default_factory=Credits)
     leases: dict[str, Lease] = {}  # accepted ones with a time of their own that are not over
+
+
+class Lowering(NamedTuple):
+    """A level of a quota: down to `hosts` by then; `claimants`: who wants what is beyond."""
+
+    hosts: int
+    by: float
+    reason: Reason
+    claimants: tuple[str, ...]
 
 
 class ProvisionerCore:
@@ -336,8 +345,7 @@ class ProvisionerCore:
             quota = self.custody.quota(name)
             if quota.hosts != hosts or quota.lowerings:
                 told = [
-                    (step.hosts, now + step.seconds, step.reason or self._why_quota(config, name, hosts, wanted))
-                    for step in self._steps(config, name, hosts)
+                    self._lowering(config, name, hosts, step, wanted, now) for step in self._steps(config, name, hosts)
                 ]
                 found += _quota_facts(name, quota, hosts, self.custody.held(name), told)
         return found
@@ -350,6 +358,19 @@ class ProvisionerCore:
         steps = self._agreements.notices(name, firm, self._firm) if firm < self.custody.held(name) else []
         return [*steps, Notice(hosts, config.policy.notice_s + IDLE_NOTICE_S)]
 
+    def _lowering(
+        self, config: CloudConfig, name: str, hosts: int, step: Notice, wanted: dict[str, int], now: float
+    ) -> Lowering:
+        by, known = now + step.seconds, config.department(name)
+        if step.reason is not None:
+            return Lowering(step.hosts, by, step.reason, step.claimants)
+        why = self._why_quota(config, name, hosts, wanted)
+        if known is None or step.hosts >= self.custody.held(name):
+            return Lowering(step.hosts, by, why, ())
+        lacking = [d for d in config.departments if d.name != name and wanted[d.name] > self.custody.held(d.name)]
+        web = tuple(d.name for d in lacking if d.kind == "web")  # it comes first
+        return Lowering(step.hosts, by, why, web or tuple(d.name for d in lacking))
+
     def _why_quota(self, config: CloudConfig, name: str, hosts: int, wanted: dict[str, int]) -> Reason:
         demand, held = self._demand(name), self.custody.held(name)
         department = config.department(name)
@@ -359,12 +380,12 @@ class ProvisionerCore:
         claimants = [other for other in others if wanted[other] > self.custody.held(other)]
         if department.kind == "web":
             if hosts < min(held, demand) and claimants:
-                return because(Code.WEB_SHARE, department=", ".join(claimants), demand=demand, held=held, quota=hosts)
+                return because(Code.WEB_SHARE, departments=claimants, demand=demand, held=held, quota=hosts)
             return because(Code.WEB_DEMAND, department=name, demand=demand, held=held)
         if hosts >= held:
             return because(Code.IDLE_TO_BATCH, department=name, held=held)
         if claimants:
-            return because(Code.WEB_DEMAND, department=", ".join(claimants), held=held)
+            return because(Code.WEB_DEMAND, departments=claimants, held=held)
         return because(Code.BATCH_SHARE, department=name, held=held)
 
     def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:
@@ -444,27 +465,28 @@ class ProvisionerCore:
         return sum(units[name].drains_until is None for name in self.custody.state.hosts[host].units)
 
 
-def _quota_facts(
-    name: str, quota: Quota, hosts: int, held: int, told: list[tuple[int, float, Reason]]
-) -> list[f.QuotaChanged]:
-    """Rule 1: that the quota becomes `hosts`, and that each of `told` (hosts, by, why) is due then at the latest.  A
-    lowering keeps its deadline also where a shorter notice for fewer hosts comes later: the quota is raised to what is held,
-    and all that are due are told again, with their old deadlines."""
+def _quota_facts(name: str, quota: Quota, hosts: int, held: int, told: list[Lowering]) -> list[f.QuotaChanged]:
+    """Rule 1: that the quota becomes `hosts`, and that each of `told` is due then at the latest.  A lowering keeps its deadline
+    also where a shorter notice for fewer hosts comes later: the quota is raised to what is held, and all that are due are told
+    again, with their old deadlines."""
     if hosts == quota.hosts and all(
-        any(n <= level and due <= by for n, due in quota.lowerings) for level, by, _ in told
+        any(n <= each.hosts and due <= each.by for n, due in quota.lowerings) for each in told
     ):
         return []
-    if hosts > quota.hosts or told[0][0] < quota.hosts:
-        return [f.QuotaChanged(dept=name, hosts=n, by=by, reason=why) for n, by, why in told]
-    known = {(n, by): why for n, by, why in told}
-    (_, soonest, first), (_, _, last) = told[0], told[-1]
+    if hosts > quota.hosts or told[0].hosts < quota.hosts:
+        return [_changed(name, each) for each in told]
+    known = {(each.hosts, each.by): each for each in told}
     return [
-        f.QuotaChanged(dept=name, hosts=held, by=soonest, reason=first),
+        _changed(name, told[0]._replace(hosts=held, claimants=())),
         *(
-            f.QuotaChanged(dept=name, hosts=n, by=by, reason=known.get((n, by), last))
+            _changed(name, known.get((n, by), told[-1])._replace(hosts=n, by=by))
             for n, by in essential([*quota.lowerings, *known])
         ),
     ]
+
+
+def _changed(name: str, to: Lowering) -> f.QuotaChanged:
+    return f.QuotaChanged(dept=name, hosts=to.hosts, by=to.by, claimants=to.claimants, reason=to.reason)
 
 
 def _turn(now: float, begin: float, waiting: int) -> tuple[int, float]:
