@@ -14,7 +14,6 @@ from tests.unit.frame_source import PRODUCT, ROOT, module, sources, tree
 
 FUNCTION_LINES_MAX = 70
 FUNCTION_LINES_MEDIAN_MAX = 12
-FILE_LINES_MAX = 500
 EVERYTHING = (*PRODUCT, "tests", "benchmarks")
 DIRECTORIES = (
     *(f"services/{service}/core" for service in ("admission", "scheduler", "provisioner", "executor", "monitor")),
@@ -67,15 +66,6 @@ def test_functions_are_short() -> None:
 def test_the_median_function_fits_a_glance() -> None:
     lengths = [lines_of(function) for path in sources(*PRODUCT) for function in functions(tree(path))]
     assert statistics.median(lengths) <= FUNCTION_LINES_MEDIAN_MAX
-
-
-def test_files_are_short() -> None:
-    long = {
-        str(path): count
-        for path in sources(*EVERYTHING)
-        if path not in AS_PUBLISHED and (count := len(text(path).splitlines())) > FILE_LINES_MAX
-    }
-    assert long == {}
 
 
 def test_every_module_opens_with_what_it_is_for() -> None:
