@@ -16,7 +16,7 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.facts_base import Disposal
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 
 Decision = tuple[str, tuple[f.Fact, ...]]  # writer, facts of one envelope
 CORES: Final = 4

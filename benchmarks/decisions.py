@@ -40,7 +40,7 @@ from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import LogJob
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.known import VICTIMS
 

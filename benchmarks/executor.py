@@ -33,8 +33,8 @@ from benchmarks.cloud import cloud, percentile, table
 from schemas import facts as f
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
-from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected

@@ -17,7 +17,7 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import Fold, Stored

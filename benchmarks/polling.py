@@ -32,7 +32,7 @@ from phoenix.local.opennebula.server import Settings
 from schemas import facts as f
 from schemas.config import CloudConfig, Policy
 from schemas.envelope import FACTS_MAX
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.executor.opennebula.client import OpenNebula, vm_reader
 from services.runtime.config.file import Config, Data, Http, dump_toml

@@ -25,7 +25,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import journal
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.views.views import Views

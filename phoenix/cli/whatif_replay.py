@@ -200,7 +200,7 @@ def past_of(client: Client, since: float, until: float) -> Past:
     """What was asked of the cloud in that period, read from its journal.  Raises CliError."""
     from phoenix.whatif.past import Past, TooMuch
     from phoenix.whatif.record import CutShort, Record
-    from services.domain.custody.fold import Incompatible
+    from services.domain.custody.rules import Incompatible
     from services.domain.exits import Stop
 
     try:

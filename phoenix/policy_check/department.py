@@ -18,8 +18,10 @@ from schemas.facts import Fact
 from schemas.ids import element_id
 from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.check import views
 from services.scheduler.core.batch.core import STARTS_MAX, BatchCore
 from services.scheduler.core.policies.order import Situation, Start
@@ -150,7 +152,7 @@ class Department:
     def write(self, writer: str, fact: Fact, at: float = NOW) -> None:
         """One envelope of one fact; it must hold."""
         position = next(self._positions)
-        void = self.custody.apply(fact, position, 0, writer, at)
+        void = fold_fact(self.custody, fact, position, 0, writer, at)
         assert void is None, f"{fact} is void: {void}"
         broken = tuple(self.custody.newly_broken)
         self.core.apply(

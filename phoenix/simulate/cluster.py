@@ -32,7 +32,7 @@ from schemas import facts as f
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance, sort_key
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 

@@ -39,8 +39,9 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.facts import Fact
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.domain.sharing.lending import next_change
 from services.domain.sharing.service_share import Shares, must_comply
 from services.domain.usage_limits import Much, bounds_on

@@ -13,7 +13,8 @@ from typing import NamedTuple, TypeAlias
 
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 
 Reader: TypeAlias = Callable[[Fact, Meta], None]
@@ -50,7 +51,7 @@ class Journal:
         if self.kept is not None:
             self.kept.append(Entry(writer, at, tuple(facts)))
         for index, fact in enumerate(facts):
-            void = custody.apply(fact, position, index, writer, at)
+            void = fold_fact(custody, fact, position, index, writer, at)
             broken = tuple(custody.newly_broken) if custody.newly_broken else ()
             unsaved = tuple(custody.newly_unsaved) if custody.newly_unsaved else ()
             at_now = custody.state.at

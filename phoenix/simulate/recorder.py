@@ -19,7 +19,7 @@ from schemas import facts as f
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance
 from schemas.reasons import Code
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 _ENDS: Final[dict[Disposal, End]] = {

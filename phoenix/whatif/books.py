@@ -18,7 +18,7 @@ from phoenix.simulate.recorder import Recorder
 from phoenix.simulate.workload import JobRecord, Outcome, Scenario, WebRecord
 from schemas import facts as f
 from schemas.ids import element_id
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 

@@ -27,7 +27,7 @@ from phoenix.simulate.workload import Latencies
 from schemas import facts as f
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance, job_of
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 SAMPLES_MAX: Final = 10_000  # of one latency, the newest: the median of more is the same

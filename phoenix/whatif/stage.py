@@ -38,8 +38,9 @@ from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.admission.core.admission import AdmissionCore
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.runtime.edge import Refused
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore

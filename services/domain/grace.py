@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from schemas.config import CloudConfig, Policy
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.domain.sharing import lending
 

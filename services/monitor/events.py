@@ -35,7 +35,7 @@ from nats.js.errors import NotFoundError
 
 from schemas import facts as f
 from schemas import subjects
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.monitor.parts import Parts, Work
 from services.runtime.log import Log

@@ -31,7 +31,7 @@ from schemas import requests as r
 from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.text.units import iso
 from services.provisioner.core.leases import Late
 from services.provisioner.core.provisioner import ProvisionerCore

@@ -39,8 +39,8 @@ from schemas.envelope import Received
 from schemas.facts import Fact, LeaderStarted, LeaderStopped, begins, kind_of
 from schemas.subjects import journal
 from services.domain.core import NEVER
-from services.domain.custody.fold import Incompatible
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import Incompatible
 from services.domain.custody.state import Leader
 from services.domain.exits import Exit, Stop
 from services.runtime.alarm import Alarm

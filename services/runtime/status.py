@@ -5,7 +5,7 @@ from __future__ import annotations
 from nats.aio.client import Client
 
 from services.domain.core import Core
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Leader
 from services.runtime.edge import Edge
 from services.runtime.engine import Engine, Phase

@@ -9,7 +9,7 @@ import sys
 
 from schemas.subjects import scheduler
 from services.domain.core import Core
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.runtime.config.file import Config, ConfigError
 from services.runtime.config.form import Problem
 from services.runtime.edge import Edge

@@ -22,8 +22,10 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Policy
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.executor.core.calls import HostsSeen, PoolSeen
 from services.executor.core.executor import ExecutorCore
 from services.executor.opennebula.client import _decode, _root, _Transport, host_reader, host_samples, sights, vm_reader
@@ -136,7 +138,7 @@ class World:
         envelope = Envelope(id=str(self.position), writer=writer, epoch=1, at=float(self.position), facts=facts)
         for fact in decode(encode(envelope), writer).facts:  # as the journal has it
             self.position += 1
-            void = self.custody.apply(fact, self.position, 0, writer, float(self.position))
+            void = fold_fact(self.custody, fact, self.position, 0, writer, float(self.position))
             meta = Meta(position=self.position, index=0, writer=writer, at=float(self.position), void=void)
             self.core.apply(fact, meta)
 

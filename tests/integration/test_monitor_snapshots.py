@@ -15,7 +15,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.exits import Stop
 from services.monitor import edge
 from services.monitor.core.monitor import MonitorCore

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.file import Metrics, processes

@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore

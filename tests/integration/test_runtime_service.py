@@ -24,8 +24,8 @@ from schemas.facts import (
     LoadObserved,
 )
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta, Void
+from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
 from services.runtime.clock import StepDetector
 from services.runtime.rebuild import replay

@@ -16,7 +16,7 @@ from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import CloudConfig, User
 from schemas.envelope import decode
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.runtime.service import Service
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore

@@ -20,7 +20,8 @@ from schemas.envelope import decode
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.capabilities import ALL
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.sharing.lending import owned
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.views.usage import EVER, usage
@@ -122,7 +123,7 @@ class Ledger:
             envelope = decode(data, writer)
             self.wait(max(envelope.at, self.custody.state.at))
             for index, fact in enumerate(envelope.facts):
-                if self.custody.apply(fact, number, index, writer, envelope.at) is None:
+                if fold_fact(self.custody, fact, number, index, writer, envelope.at) is None:
                     self.follow(fact)
         self.wait(world.now)
 

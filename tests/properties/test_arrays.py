@@ -20,7 +20,8 @@ from schemas.envelope import UnknownFact, decode
 from schemas.facts import Fact
 from schemas.ids import element_id, job_of
 from services.domain import specs
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
@@ -69,7 +70,7 @@ class Folded(NamedTuple):
     def apply(self, fact: Fact, position: int, index: int, writer: str, at: float) -> None:
         if self.history is not None:
             self.history.skip_until = (0, 0)  # several facts are at one place here
-        void = self.custody.apply(fact, position, index, writer, at)
+        void = fold_fact(self.custody, fact, position, index, writer, at)
         broken, unsaved = tuple(self.custody.newly_broken), tuple(self.custody.newly_unsaved)
         meta = Meta(
             position=position,

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.monitor.core.buckets import DAY_MS, Bucket, Buckets, Row, Span, add
 from services.monitor.core.monitor import MonitorCore

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.scheduler.core.web.core import WebCore
 from tests.support.world import NullCore, World, cloud, web
 

@@ -47,7 +47,8 @@ from schemas.config import CloudConfig, Department, Policy
 from schemas.subjects import journal
 from services.admission.core.admission import AdmissionCore
 from services.domain.custody.check import check
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.journal.fold import Fold, Stored

@@ -13,7 +13,8 @@ import msgspec
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
 from services.admission.core.admission import AdmissionCore
-from services.domain.custody.fold import Custody
+from services.domain.custody import effects, fold, preconditions
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
 from services.executor.core import allocations as launches_module
 from services.executor.core.allocations import Launches
@@ -27,6 +28,7 @@ from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.limits import Limits
 from tests.simulation.chaos import Chaos
 from tests.simulation.chaos_node import Message, Node
+from tests.support.mutants import without_precondition
 
 _closings, _grant, _calls, _want = (
     BatchCore._closings, ProvisionerCore._grant, Fleet.calls, Ledger._want
@@ -39,7 +41,7 @@ def _forgets_what_is_doomed(core: ExecutorCore) -> bytes:
 
 
 def _seizes_within_quota(custody: Custody, fact: f.HostSeized, _writer: str) -> Void | None:
-    return custody._not_held(fact.host, fact.dept)
+    return preconditions._not_held(custody, fact.host, fact.dept)
 
 
 def _clears_at_once(_desk: HostDesk, host: Any, _now: float) -> list[f.Fact]:
@@ -118,16 +120,16 @@ def _leads_at_once(node: Node) -> None:
 
 MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     # custody
-    "a unit is placed on hosts that are not held": [(Custody, "_no_place", lambda *_: None)],
+    "a unit is placed on hosts that are not held": [(preconditions, "_no_place", lambda *_: None)],
     "a department is seized within its quota": [
-        (Custody, "_void_host_seized", _seizes_within_quota),
+        (fold, "TABLE", without_precondition(f.HostSeized, _seizes_within_quota)),
         (ProvisionerCore, "_seize", _seizes_what_is_not_due),
     ],
     "a host is granted before it is released": [
         (ProvisionerCore, "_grant", _grants_what_drains),
-        (Custody, "_void_host_granted", lambda *_: None),
+        (fold, "TABLE", without_precondition(f.HostGranted)),
     ],
-    "exit 0 after SIGTERM is a success": [(Custody, "_stops_on_term", lambda *_: False)],
+    "exit 0 after SIGTERM is a success": [(preconditions, "_stops_on_term", lambda *_: False)],
     # schedulers and provisioner
     "a victim is forgotten": [(BatchCore, "_closings", _forgets_broken_attempts)],
     "walltime is ignored": [(Limits, "overdue", lambda *_: [])],
@@ -140,7 +142,7 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     "X1: deployed before it is journaled": [(Fleet, "calls", _deploys_before_it_is_journaled)],
     "X2: what has ended starts again": [
         (Ledger, "_ended", _starts_again),
-        (Custody, "_break", lambda *_: None),
+        (effects, "_break", lambda *_: None),
     ],
     "X3: a VM starts where another one is ending": [(Ledger, "has_room", lambda *_: True)],
     "X3: an attempt starts beside its predecessor": [(Ledger, "older_open", lambda *_: False)],

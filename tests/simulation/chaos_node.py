@@ -17,7 +17,7 @@ from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.executor import ExecutorCore
 from services.runtime.clock import skew_s
 from services.runtime.journal.fold import Fold, Stored

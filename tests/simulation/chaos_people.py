@@ -19,7 +19,8 @@ from schemas.releases import Release
 from services.admission.commands import compose
 from services.admission.core import attempt_status as standing
 from services.admission.core import vm_reuse
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.domain.custody.state import Unit
 from services.executor.core.calls import Phase
 from services.runtime.edge import Refused

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from schemas import facts as f
 from schemas.facts import Fact
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.runtime.journal.fold import Fold
 from services.runtime.journal.snapshots import restore, take

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody import effects, fold, preconditions
 from services.executor.core.host_reconciler import HostDesk
 from services.executor.core.ledger import Ledger
 from services.provisioner.core.provisioner import ProvisionerCore
@@ -18,6 +18,7 @@ from services.scheduler.core.batch.core import BatchCore
 from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
 from tests.simulation.worlds_lands import Violation
+from tests.support.mutants import without_precondition
 
 SECONDS_MAX = 220.0  # each takes some ten on a machine that does nothing else; the watchdog of a test has 240
 WHOLE = ("1-spike", "2-cancel")
@@ -91,10 +92,10 @@ def _grants_what_drains(core: ProvisionerCore, config: Any, wanted: dict[str, in
 
 
 SPIKE = setting(1, ONE, web=0, spike=1, prompt=True)
-MUTANTS: dict[str, tuple[Setting, list[tuple[type, str, Any]]]] = {
+MUTANTS: dict[str, tuple[Setting, list[tuple[Any, str, Any]]]] = {
     "a host is granted before it is released": (
         SPIKE,
-        [(ProvisionerCore, "_grant", _grants_what_drains), (Custody, "_void_host_granted", lambda *_: None)],
+        [(ProvisionerCore, "_grant", _grants_what_drains), (fold, "TABLE", without_precondition(f.HostGranted))],
     ),
     "a victim is forgotten": (
         setting(2, ONE, web=None, loss=1, prompt=True),
@@ -106,7 +107,7 @@ MUTANTS: dict[str, tuple[Setting, list[tuple[type, str, Any]]]] = {
     ),
     "a unit is placed on hosts that are not held": (
         setting(1, ONE, web=None, loss=1, prompt=True),
-        [(Custody, "_no_place", lambda *_: None)],
+        [(preconditions, "_no_place", lambda *_: None)],
     ),
     "a VM starts where another one is ending": (
         setting(1, SMALL, ONE, web=None, cancel=1, prompt=True),
@@ -118,7 +119,7 @@ MUTANTS: dict[str, tuple[Setting, list[tuple[type, str, Any]]]] = {
     ),
     "an end breaks no attempt": (
         setting(1, ONE, web=None, die=1, prompt=True),
-        [(Custody, "_break", lambda *_: None)],
+        [(effects, "_break", lambda *_: None)],
     ),
 }
 

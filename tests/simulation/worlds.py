@@ -43,7 +43,7 @@ from typing import Final, NamedTuple
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy
 from schemas.ids import is_instance, sort_key
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.executor.core.calls import Call
 from tests.simulation.worlds_executor import Executors
 from tests.simulation.worlds_lands import EXECUTOR, Land, Lands, Violation

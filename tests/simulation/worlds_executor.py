@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_health import Known

@@ -29,8 +29,10 @@ from schemas.config import CloudConfig
 from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from services.admission.core.admission import AdmissionCore
+from services.domain.custody import preconditions
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
@@ -123,7 +125,7 @@ def feed(custody: Custody, cores: list[Any], message: Message, judge: Callable[[
     metas = []
     for index, fact in enumerate(message.facts):
         judge(fact, custody)
-        void = custody.apply(fact, 0, index, message.writer, message.at)
+        void = fold_fact(custody, fact, 0, index, message.writer, message.at)
         broken = tuple(custody.newly_broken)
         meta = Meta(
             position=0,
@@ -142,7 +144,7 @@ def feed(custody: Custody, cores: list[Any], message: Message, judge: Callable[[
 
 def judge(fact: Fact, custody: Custody) -> None:
     """C4."""
-    if isinstance(fact, f.HostSeized) and custody._void_host_seized(fact, "provisioner") is None:
+    if isinstance(fact, f.HostSeized) and preconditions.host_seized(custody, fact, "provisioner") is None:
         held, quota = custody.held(fact.dept), custody.quota(fact.dept).hosts
         if held <= quota and not custody.state.hosts[fact.host].drain_due(custody.state.at):
             raise Violation(f"{fact.host} is seized though {fact.dept} holds {held} of {quota}")

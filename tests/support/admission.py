@@ -12,8 +12,10 @@ from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import AdmissionCore
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta, Void
+from services.domain.custody.rules import RULES
 
 ANN = Caller("ann", "hpc", "user")
 BOB = Caller("bob", "hpc", "user")
@@ -53,7 +55,7 @@ class Fold:
         for fact in facts:
             self.history.append((writer, fact))
             position = len(self.history)
-            void = self.custody.apply(fact, position, 0, writer, float(position))
+            void = fold_fact(self.custody, fact, position, 0, writer, float(position))
             meta = Meta(position=position, index=0, writer=writer, at=float(position), void=void)
             self.core.apply(fact, meta)
             assert self.core.check() == []

@@ -28,7 +28,7 @@ from schemas.facts import Fact
 from schemas.subjects import JOURNAL_STREAM, journal, journal_writer, request
 from services.admission.core.admission import AdmissionCore
 from services.admission.edge import Doors
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.runtime.broker import credentials
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.service import Service

@@ -9,7 +9,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import Balance
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.book import Book
 from services.scheduler.core.batch.state import Again, State

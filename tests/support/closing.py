@@ -8,7 +8,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.facts import Fact
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 
 
 class Journal(Protocol):

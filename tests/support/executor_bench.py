@@ -11,7 +11,8 @@ from schemas.config import Capability, Hosts, Warm
 from schemas.facts import Fact
 from services.domain.capabilities import ALL as ALL_CAPABILITIES
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import (
     Allocate,
@@ -89,7 +90,7 @@ class Bench:
     def write(self, writer: str, *facts: Fact) -> None:
         self.position += 1
         for index, fact in enumerate(facts):
-            void = self.custody.apply(fact, self.position, index, writer, self.now)
+            void = fold_fact(self.custody, fact, self.position, index, writer, self.now)
             meta = Meta(
                 position=self.position,
                 index=index,

@@ -20,7 +20,8 @@ from schemas.facts import Fact
 from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.check import check
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.executor.edge.executor import ExecutorEdge
 from services.executor.opennebula.client import OpenNebula

@@ -18,7 +18,8 @@ from schemas.config import Capability, Warm
 from schemas.facts import Fact
 from schemas.ids import parse_vm_tag
 from services.domain.capabilities import ALL
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import (
     Allocate,
@@ -98,7 +99,7 @@ class World:
     def write(self, writer: str, *facts: Fact) -> None:
         self.journal.append((writer, facts, self.now))
         for index, fact in enumerate(facts):
-            self.truth.apply(fact, len(self.journal), index, writer, self.now)
+            fold_fact(self.truth, fact, len(self.journal), index, writer, self.now)
         for known in self.truth.state.units.values():
             self.lives[known.id, known.attempt] = known.life
         if hasattr(self, "leader"):
@@ -457,7 +458,7 @@ def nodes_of(unit: str) -> int:
 
 def fold(core: ExecutorCore, position: int, writer: str, facts: tuple[Fact, ...], at: float) -> None:
     for index, fact in enumerate(facts):
-        void = core.custody.apply(fact, position, index, writer, at)
+        void = fold_fact(core.custody, fact, position, index, writer, at)
         broken, unsaved = tuple(core.custody.newly_broken), tuple(core.custody.newly_unsaved)
         meta = Meta(
             position=position,

@@ -24,7 +24,7 @@ from schemas.ids import is_instance
 from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import stored_under
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.executor import ExecutorCore
 from services.monitor.core.monitor import MonitorCore
 from services.provisioner.core.provisioner import ProvisionerCore

@@ -33,7 +33,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.envelope import Envelope, encode
 from schemas.reasons import Code, because
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS, journal
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.record import parts

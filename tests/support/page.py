@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from schemas.audit import AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.facts import ConfigAdopted
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.http import page_files
 from services.monitor.http.access import Access
 from services.monitor.http.origin import Hosts

@@ -16,6 +16,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.facts import Fact
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit, vm_key
 from services.executor.core.calls import Call, Deploy, Outcome, Phase, Result, Sight, VmsSeen
@@ -60,7 +61,7 @@ class Storm(Bench):
     def write(self, writer: str, *facts: Fact) -> None:
         self.position += 1
         for index, fact in enumerate(facts):
-            void = self.custody.apply(fact, self.position, index, writer, self.now)
+            void = fold_fact(self.custody, fact, self.position, index, writer, self.now)
             broken, unsaved = tuple(self.custody.newly_broken), tuple(self.custody.newly_unsaved)
             at = self.custody.state.at
             meta = Meta(

@@ -16,7 +16,7 @@ import msgspec
 from schemas.config import CloudConfig
 from schemas.facts import Fact, JobCancelled, JobSubmitted, kind_of
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.runtime import main
 from services.runtime.config.file import Config, Metrics, Nats, Runtime

@@ -41,8 +41,10 @@ from schemas.facts import Fact
 from schemas.ids import is_instance, sort_key
 from services.domain.core import NEVER, Core
 from services.domain.custody.check import check
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.domain.custody.state import Unit, vm_key
 
 STEPS_MAX: Final = 2000  # of one `settle`: no story of a test is longer
@@ -111,7 +113,7 @@ class Seat:
         seen: list[tuple[Fact, Meta]] = []
         for index, fact in enumerate(envelope.facts):
             assert not isinstance(fact, UnknownFact)
-            void = self.custody.apply(fact, position, index, writer, envelope.at)
+            void = fold_fact(self.custody, fact, position, index, writer, envelope.at)
             meta = Meta(
                 position=position,
                 index=index,

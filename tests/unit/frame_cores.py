@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from services.domain.core import Core
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.runtime.journal.fold import CoreFactory
 from tests.unit.frame_source import module, sources
 

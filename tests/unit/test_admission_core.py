@@ -10,7 +10,8 @@ from schemas import facts as f
 from services.admission.core import admission as core_module
 from services.admission.core.admission import AdmissionCore
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta, Void
 from tests.support.admission import ANN, LEO, WIM, Fold, cloud, fold
 
@@ -127,7 +128,7 @@ def _replayed(history: list[tuple[str, f.Fact]], restart_at: int) -> bytes:
             custody.load(saved)
             core = AdmissionCore(custody)
             core.load(data)
-        void = custody.apply(fact, position, 0, writer, float(position))
+        void = fold_fact(custody, fact, position, 0, writer, float(position))
         core.apply(fact, Meta(position=position, index=0, writer=writer, at=float(position), void=void))
     return core.dump()
 

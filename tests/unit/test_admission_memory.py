@@ -15,8 +15,8 @@ from schemas.releases import Release
 from services.admission.core import admission as core_module
 from services.admission.core.admission import AdmissionCore, Answered
 from services.domain.core import NEVER
-from services.domain.custody import fold as custody_module
-from services.domain.custody.fold import Custody
+from services.domain.custody import effects
+from services.domain.custody.custody import Custody
 from services.domain.usage_limits import Account
 from tests.support.admission import LEO, MIA, Fold, cloud, fold
 from tests.support.closing import left_out
@@ -148,7 +148,7 @@ def test_one_that_got_a_fresh_vm_says_itself_that_it_has_begun() -> None:
 
 
 def test_who_goes_on_no_more_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)  # custody forgets it at once
+    monkeypatch.setattr(effects, "FINALS_MAX", 0)  # custody forgets it at once
     world = fold()
     first, second = suspended(world, "h1", "h2")
     world.place(first, "h1", attempt=2)
@@ -321,7 +321,7 @@ def test_what_a_request_was_answered() -> None:
 
 
 def test_a_job_that_custody_forgets_at_once_is_counted_as_final(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)
+    monkeypatch.setattr(effects, "FINALS_MAX", 0)
     world = fold()
     job = world.submit()
     world.put(f.JobCancelled(job=job, user="ann"))

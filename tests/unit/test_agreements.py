@@ -10,7 +10,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Lending, WebPolicy
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.domain.sharing.credit import Credits, Earned
 from services.provisioner.core.agreements import Agreements, Notice
 from tests.unit.test_provisioner_core import Bench, cordon, occupy

@@ -13,7 +13,7 @@ from schemas import facts as f
 from schemas.config import Warm
 from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm
 from services.scheduler.core.batch.affinity import Unexchanged, settle
 from services.scheduler.core.batch.core import BatchCore

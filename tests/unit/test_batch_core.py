@@ -7,7 +7,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.reclaim import FAULTS_MAX
 from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE

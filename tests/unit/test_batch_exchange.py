@@ -12,7 +12,7 @@ from schemas import facts as f
 from schemas.config import Balance, CloudConfig, Warm
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm, vm_key
 from services.scheduler.core.batch.affinity import Unexchanged, settle
 from services.scheduler.core.batch.balancing import Balancing, able

@@ -13,7 +13,7 @@ from schemas.facts import Disposal
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
 from services.domain.capabilities import ALL
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit, Vm
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.book import Book

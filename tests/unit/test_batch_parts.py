@@ -12,7 +12,7 @@ from schemas.config import BatchPolicy, CloudConfig, Policy
 from schemas.facts import Dependency
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Quota, Unit
 from services.scheduler.core.batch import notice
 from services.scheduler.core.batch.dependencies import verdict

@@ -11,7 +11,8 @@ from schemas import facts as f
 from schemas.config import MultiFactor
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order import Agenda, Order, Situation
 from tests.support.leases import lease

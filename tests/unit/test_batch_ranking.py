@@ -12,7 +12,7 @@ import pytest
 from schemas.config import BatchPolicy, CloudConfig, MultiFactor, Quality, User
 from schemas.ids import job_of
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.ranking import BEHIND, Ranking
 from services.scheduler.core.batch.state import Job, State

@@ -13,7 +13,7 @@ from schemas.config import Balance, Warm
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import KEPT_S
 from services.scheduler.core.batch.state import Paused, Refused
 from tests.support.closing import close, left_out

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit
 from services.scheduler.core.batch.demand import PREFERRED_MAX, hosts_wanted, preferred
 from services.scheduler.core.state.capacities import Capacities

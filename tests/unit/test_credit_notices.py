@@ -7,7 +7,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Department, Lending
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.domain.sharing.credit import BONUS_MAX, BONUS_MIN, FULL_S, Credits, Earned
 from tests.unit.test_provisioner_core import HPC, WEB, Bench
 

@@ -9,7 +9,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import VmAllocated
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken
 from tests.unit.test_custody_rules import (
     COMPLETED,

@@ -8,9 +8,11 @@ import pytest
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.envelope import UnknownFact
-from services.domain.custody import fold as custody_module
-from services.domain.custody.fold import RULES, Custody, Incompatible
+from services.domain.custody import effects
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Void
+from services.domain.custody.rules import RULES, Incompatible
 from services.domain.custody.state import RELEASES_KEPT, Broken, Host, Quota
 from tests.unit.test_custody_rules import (
     CANCEL,
@@ -180,7 +182,7 @@ def test_leaders_are_known_by_who_they_write_as() -> None:
 def test_what_a_fact_broke_or_pushed_out_is_told_until_the_next_one() -> None:
     custody, _ = play([*RUNNING, LOST])
     assert (custody.newly_broken, custody.state.position, custody.state.index) == (["1"], 7, 0)
-    custody.apply(job("2")[1], 8, 2, A, 8.0)
+    fold_fact(custody, job("2")[1], 8, 2, A, 8.0)
     assert (custody.newly_broken, custody.state.position, custody.state.index) == ([], 8, 2)
 
 
@@ -192,7 +194,7 @@ def test_walltime_starts_once() -> None:
 
 
 def test_old_final_units_are_forgotten_and_never_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 2)
+    monkeypatch.setattr(effects, "FINALS_MAX", 2)
     steps = [*granted()]
     for n in range(1, 5):
         steps += [job(str(n)), (A, f.JobCancelled(job=str(n), user="a"))]
@@ -203,13 +205,13 @@ def test_old_final_units_are_forgotten_and_never_come_back(monkeypatch: pytest.M
 
 
 def test_the_number_of_a_forgotten_instance_is_never_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)
+    monkeypatch.setattr(effects, "FINALS_MAX", 0)
     custody, verdicts = play([*INSTANCE, STOPPED, placed("web.1"), placed("web.2")])
     assert (verdicts[-2:], list(custody.state.units)) == ([Void.ATTEMPT_NOT_NEXT, None], ["web.2"])
 
 
 def test_a_final_unit_with_an_open_vm_is_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 0)
+    monkeypatch.setattr(effects, "FINALS_MAX", 0)
     custody, _ = play([*RUNNING, reported()])
     assert "1" in custody.state.units
     assert "1" not in play([*RUNNING, reported(), ended()])[0].state.units
@@ -284,24 +286,24 @@ class TestQuota:
 def test_time_is_the_running_maximum() -> None:
     custody = Custody()
     for position, at in enumerate([5.0, 3.0, 6.0], 1):
-        custody.apply(f.DemandChanged(dept="hpc", hosts=1), position, 0, "scheduler.hpc", at)
+        fold_fact(custody, f.DemandChanged(dept="hpc", hosts=1), position, 0, "scheduler.hpc", at)
     assert custody.state.at == 6.0
-    custody.apply(f.DemandChanged(dept="hpc", hosts=1), 4, 0, "scheduler.hpc", 1.0)
+    fold_fact(custody, f.DemandChanged(dept="hpc", hosts=1), 4, 0, "scheduler.hpc", 1.0)
     assert custody.state.at == 6.0
 
 
 def test_an_unknown_custody_kind_stops_the_reader_and_a_plain_one_does_not() -> None:
     custody = Custody()
-    assert custody.apply(UnknownFact(kind="tea.poured", custody=False), 1, 0, P, 0.0) is None
+    assert fold_fact(custody, UnknownFact(kind="tea.poured", custody=False), 1, 0, P, 0.0) is None
     with pytest.raises(Incompatible, match=r"tea\.poured"):
-        custody.apply(UnknownFact(kind="tea.poured", custody=True), 2, 0, P, 0.0)
+        fold_fact(custody, UnknownFact(kind="tea.poured", custody=True), 2, 0, P, 0.0)
 
 
 def test_unknown_rules_stop_the_reader() -> None:
     config = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch"),))
     adopted = f.ConfigAdopted(cloud="x", custody_rules=RULES + 1, config=config)
     with pytest.raises(Incompatible, match=str(RULES + 1)):
-        Custody().apply(adopted, 1, 0, P, 0.0)
+        fold_fact(Custody(), adopted, 1, 0, P, 0.0)
 
 
 def test_a_job_that_its_guest_stopped_takes_the_disposal_already_decided() -> None:

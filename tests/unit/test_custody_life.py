@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from tests.unit.test_custody_rules import (
     COMPLETED,
     MOVES,

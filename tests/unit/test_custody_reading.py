@@ -6,7 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Quota
 from tests.unit.test_custody_rules import (
     MOVES,

@@ -11,7 +11,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import Balance, BatchPolicy, CloudConfig, Department
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import Sample
 from services.executor.core.ledger import Ledger
@@ -118,7 +119,7 @@ def test_a_host_at_an_edge_is_told_once(use: float) -> None:
 def test_a_large_host_at_an_edge_is_told_once(use: float) -> None:
     """What is told is rounded; the band is that of what is told."""
     bands, custody = Bands(Ledger(Custody())), f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1)
-    bands.ledger.custody.apply(custody, 1, 0, "executor", 0.0)
+    fold_fact(bands.ledger.custody, custody, 1, 0, "executor", 0.0)
     told = []
     for stamp in range(20):
         if bands.sampled("h0", use, 0.1, stamp, 60.0 * stamp):
@@ -190,7 +191,7 @@ class Told:
     def __init__(self) -> None:
         self.bands = Bands(Ledger(Custody()))
         custody = self.bands.ledger.custody
-        custody.apply(f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1), 1, 0, "executor", 0.0)
+        fold_fact(custody, f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1), 1, 0, "executor", 0.0)
         self.now = 0.0
 
     def sample(self, *cpu: float) -> f.HostObserved | None:

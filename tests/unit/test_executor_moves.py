@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Deploy, Migrate, Outcome, Phase, Result, Save, Terminate
 from services.executor.core.executor import ExecutorCore
 from tests.support.executor_bench import Bench, held, kinds

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, Phase, Sample
 from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal

@@ -10,7 +10,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import Warm
 from schemas.facts import Fact
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
 from services.executor.core.desired_vms import Kept, Leaving, Room
 from services.executor.core.ledger import Ledger

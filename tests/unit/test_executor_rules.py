@@ -13,7 +13,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
-from services.domain.custody.fold import Custody
+from services.domain.custody import effects
 from services.executor.core import allocations as launches
 from services.executor.core.allocations import Launches
 from services.executor.core.calls import Call, Deploy, Phase, Terminate
@@ -91,7 +91,7 @@ RULES = [
     ),
     Rule(
         "X2: what is gone is replaced",
-        [(Ledger, "_ended", _wants_again), (Custody, "_break", lambda *_: None)],
+        [(Ledger, "_ended", _wants_again), (effects, "_break", lambda *_: None)],
         vms.test_x2_a_vm_that_is_gone_is_never_replaced,
     ),
     Rule(

@@ -11,7 +11,8 @@ from schemas import facts as f
 from schemas.config import Hosts
 from schemas.facts import Fact
 from schemas.ids import instance_id
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.executor.core.desired_vms import PAUSED
 from services.executor.core.ledger import Ledger
@@ -44,7 +45,7 @@ class Site:
         self.fault = SiteFault(self.ledger, self.timers)
 
     def fold(self, fact: Fact) -> None:
-        void = self.ledger.custody.apply(fact, 1, 0, "executor", self.now)
+        void = fold_fact(self.ledger.custody, fact, 1, 0, "executor", self.now)
         self.ledger.apply(fact, Meta(position=1, index=0, writer="executor", at=self.now, void=void))
 
     def fails(self, host: int, job: str | None = None) -> bool:

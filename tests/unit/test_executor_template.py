@@ -14,7 +14,7 @@ from phoenix.local.opennebula.templates import parse
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.releases import Release
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import TemplateError, Templates, attribute, quoted
 from tests.support.executor_bench import Bench

@@ -6,7 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.rules import RULES
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
 from services.executor.core.executor import ExecutorCore
 from tests.support.closing import left_out

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, Terminate
 from services.executor.core.desired_vms import LINGER_S
 from services.executor.core.executor import ExecutorCore

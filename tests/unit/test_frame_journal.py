@@ -21,7 +21,8 @@ import pytest
 from schemas import facts, subjects
 from schemas.envelope import Garbage, UnknownFact, decode
 from services.domain.custody.check import check
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.runtime.journal.fold import Fold, Stored
 from tests.fixtures import make_journal
 from tests.support.memory import BESIDE, differences
@@ -60,7 +61,7 @@ def fold(path: Path) -> dict[str, Any]:
             verdicts.append([position, "garbage"])
             continue
         for index, fact in enumerate(envelope.facts):
-            void = custody.apply(fact, position, index, writer, envelope.at)
+            void = fold_fact(custody, fact, position, index, writer, envelope.at)
             kind = fact.kind if isinstance(fact, UnknownFact) else facts.kind_of(fact)
             verdicts.append([position, kind, void.value if void else "", *custody.newly_broken])
             assert check(custody) == []

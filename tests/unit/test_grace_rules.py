@@ -8,7 +8,8 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Policy
 from schemas.reasons import Code, because
 from services.domain import grace
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.grace import HEARD_S, Leaver
 from tests.unit.test_custody_rules import Step, bound, closed, granted, job, placed
 
@@ -69,9 +70,9 @@ def test_how_much_a_job_may_ask_for(department: str, most_s: float, longest_s: f
 def folded(*steps: Step, at: float = 100.0) -> Custody:
     """All at one time."""
     custody = Custody()
-    custody.apply(f.ConfigAdopted(cloud="c", custody_rules=3, config=CONFIG), 1, 0, "provisioner", at)
+    fold_fact(custody, f.ConfigAdopted(cloud="c", custody_rules=3, config=CONFIG), 1, 0, "provisioner", at)
     for position, (writer, fact) in enumerate(steps, 2):
-        assert custody.apply(fact, position, 0, writer, at) is None
+        assert fold_fact(custody, fact, position, 0, writer, at) is None
     return custody
 
 

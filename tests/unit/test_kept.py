@@ -11,8 +11,10 @@ from phoenix.cli import departments, parser, why
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.domain.sharing.shortage import Kept, Share, kept_from, shares_of_others
 from services.domain.text import remedy, sentence
 from services.provisioner.core.provisioner import ProvisionerCore
@@ -37,7 +39,7 @@ def settled(known: tuple[Department, ...], demands: dict[str, int], lent: tuple[
     def write(writer: str, fact: f.Fact) -> None:
         nonlocal position
         position += 1
-        void = custody.apply(fact, position, 0, writer, 1.0)
+        void = fold_fact(custody, fact, position, 0, writer, 1.0)
         core.apply(fact, Meta(position=position, index=0, writer=writer, at=1.0, void=void))
 
     write(

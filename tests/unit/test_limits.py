@@ -12,7 +12,7 @@ from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Mu
 from schemas.reasons import Code
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.text import sentence
 from services.domain.usage_limits import limits_of
 from services.runtime.config.file import ConfigError, diff, dump_toml, loads

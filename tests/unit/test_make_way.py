@@ -12,7 +12,7 @@ from schemas.config import BatchLimits, MultiFactor, Quality
 from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.text import sentence
 from services.scheduler.core.policies.known import ORDERS
 from services.scheduler.lookahead.why import why

@@ -9,7 +9,7 @@ import pytest
 
 from schemas.config import BatchLimits, BatchPolicy, Department
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.make_way import BestEffort, plan, seen, why
 from services.scheduler.core.policies import known

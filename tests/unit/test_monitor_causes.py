@@ -11,7 +11,7 @@ from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code, because
 from services.domain import text as sentences
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.parts import at_once
 from services.monitor.views.views import Views

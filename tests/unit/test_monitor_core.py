@@ -14,8 +14,10 @@ from phoenix.cli import show
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.domain.text import sentence, short
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.events import Publisher
@@ -68,7 +70,7 @@ class Desk:
         for writer, fact in steps:
             self.position += 1
             now = float(self.position) if at is None else at
-            void = self.custody.apply(fact, self.position, 0, writer, now)
+            void = fold_fact(self.custody, fact, self.position, 0, writer, now)
             broken = tuple(self.custody.newly_broken)
             meta = Meta(
                 position=self.position,

@@ -6,7 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.core.accounting import SILENCE_MAX_MS, Accounting
 from services.monitor.core.buckets import DAY_MS, HOUR_MS
 from tests.support.world import batch, web

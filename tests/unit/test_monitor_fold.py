@@ -8,7 +8,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.reasons import Code, because
-from services.domain.custody import fold as custody_module
+from services.domain.custody import effects
 from services.monitor.core import monitor as module
 from services.monitor.core.monitor import Claim
 from tests.support.closing import closing, left_out
@@ -203,7 +203,7 @@ def test_what_ends_in_another_department_at_that_moment_is_not_ended_twice() -> 
 
 
 def test_what_custody_forgets_is_forgotten_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 1)
+    monkeypatch.setattr(effects, "FINALS_MAX", 1)
     desk = Desk().play(*HOUSE, job("1", array=(1, 2)), job("2"))
     for unit in ("1_1", "1_2"):
         desk.play(placed(unit), began(unit=unit), reported(unit=unit))
@@ -215,7 +215,7 @@ def test_what_custody_forgets_is_forgotten_here(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_who_depended_on_what_is_forgotten_waits_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(custody_module, "FINALS_MAX", 1)
+    monkeypatch.setattr(effects, "FINALS_MAX", 1)
     after = (f.Dependency(job="1", condition="afterok"),)
     desk = Desk().play(*HOUSE, job(), job("2", after=after), job("3"), job("4"))
     assert list(desk.core.causes.waiters) == ["1"]

@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from phoenix.cli import hosts as command
 from schemas import facts as f
 from schemas.config import Balance, Power
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.views.views import Views

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.custody.state import RELEASES_KEPT
 from services.monitor.core import monitor as module
 from services.monitor.core.series import Gauge
@@ -212,7 +212,7 @@ def test_what_is_given_up_later_than_another_was_wanted_changes_nothing_of_that(
 
 
 def test_a_job_that_is_forgotten_leaves_nothing_that_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.domain.custody.fold.FINALS_MAX", 1)
+    monkeypatch.setattr("services.domain.custody.effects.FINALS_MAX", 1)
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1,), throttle=1), job("2"))
     desk.play(placed("1_1"), allocated(unit="1_1"), began(unit="1_1"), reported(unit="1_1"))
     desk.play(("executor", f.VmEnded(unit="1_1", attempt=1, rank=0, why="done")))

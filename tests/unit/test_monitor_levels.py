@@ -12,8 +12,8 @@ from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, We
 from schemas.facts import Dependency, Disposal
 from schemas.facts_instances import Answers
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.monitor.core import loads
 from services.monitor.core.attempt import Attempt, cpu_s, note, own_cpu_s
 from services.monitor.core.counters import CAUSES

@@ -10,7 +10,7 @@ from schemas import facts as f
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Power, WebPolicy
 from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.monitor.core import buckets
 from services.monitor.core.buckets import HOUR_MS, Buckets, key
 from tests.support.closing import close, closing
@@ -184,7 +184,7 @@ def test_a_limit_counts_what_runs_now_however_often_it_began() -> None:
 
 
 def test_what_is_forgotten_is_bounded_by_no_limit_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.domain.custody.fold.FINALS_MAX", 1)
+    monkeypatch.setattr("services.domain.custody.effects.FINALS_MAX", 1)
     desk = limited(limits=BatchLimits(jobs_running_max=1)).play(job("1"), job("2"), job("3"), placed("2"))
     desk.core.causes.restated()
     assert sorted(desk.core.causes._told) == ["1", "2", "3"]

@@ -16,7 +16,9 @@ from phoenix.local import stack, stack_ports
 from phoenix.local.stack_settings import Settings
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.facts import ConfigAdopted
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
+from services.domain.custody.rules import RULES
 from services.monitor.http.access import faults
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.runtime.config.file import Config, ConfigError, Metrics, dump_toml, load, loads
@@ -51,7 +53,7 @@ class House:
     def adopt(self, cloud: CloudConfig) -> None:
         self.position += 1
         fact = ConfigAdopted(cloud="x", custody_rules=RULES, config=cloud)
-        assert self.custody.apply(fact, self.position, 0, "provisioner", float(self.position)) is None
+        assert fold_fact(self.custody, fact, self.position, 0, "provisioner", float(self.position)) is None
 
     async def targets(self, query: str = "", **headers: str) -> list[dict[str, Any]]:
         answer = await self.client.get(f"/metrics/targets{query}", headers=headers)

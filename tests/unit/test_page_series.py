@@ -10,8 +10,10 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.monitor.core import series
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.core.series import STEPS
@@ -42,7 +44,7 @@ class Fold:
 
     def at(self, seconds: float, writer: str, fact: f.Fact) -> None:
         self.position += 1
-        void = self.custody.apply(fact, self.position, 0, writer, T0 + seconds)
+        void = fold_fact(self.custody, fact, self.position, 0, writer, T0 + seconds)
         broken = tuple(self.custody.newly_broken)
         meta = Meta(position=self.position, index=0, writer=writer, at=T0 + seconds, void=void, broken=broken)
         self.core.apply(fact, meta)

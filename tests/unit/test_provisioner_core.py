@@ -13,8 +13,10 @@ from schemas.facts import Fact
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.check import check
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.provisioner.core.grants import grants
 from services.provisioner.core.provisioner import TURN_S, ProvisionerCore, _turn
 
@@ -40,7 +42,7 @@ class Bench:
     def write(self, writer: str, *facts: Fact) -> None:
         self.position += 1
         for index, fact in enumerate(facts):
-            void = self.custody.apply(fact, self.position, index, writer, self.now)
+            void = fold_fact(self.custody, fact, self.position, index, writer, self.now)
             meta = Meta(position=self.position, index=index, writer=writer, at=self.custody.state.at, void=void)
             self.core.apply(fact, meta)
             assert check(self.custody) == []

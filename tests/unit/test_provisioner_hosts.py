@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.provisioner.core.grants import grants
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, kinds, occupy, seized, why
 

@@ -13,8 +13,10 @@ from schemas import requests as r
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.facts import Fact
 from schemas.reasons import Code, because
-from services.domain.custody.fold import RULES, Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.provisioner.edge import told
 from tests.support.closing import closing
@@ -47,7 +49,7 @@ class Journal:
 
     def write(self, writer: str, fact: Fact) -> None:
         self.position += 1
-        void = self.core.custody.apply(fact, self.position, 0, writer, self.now)
+        void = fold_fact(self.core.custody, fact, self.position, 0, writer, self.now)
         assert void is None
         self.core.apply(fact, Meta(position=self.position, index=0, writer=writer, at=self.now))
 

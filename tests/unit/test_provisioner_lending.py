@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
 from schemas.reasons import Code
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.sharing import lending
 from services.domain.sharing.credit import BONUS_MAX, HALF_LIFE_S, Credits, Earned
 from services.domain.sharing.host_ownership import whereabouts

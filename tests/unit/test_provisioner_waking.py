@@ -11,9 +11,8 @@ from schemas import facts as f
 from schemas.config import Department, Lending, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import CORDONS_HOLD, RULES
 from services.domain.custody.state import Quota
-from services.domain.custody.verdicts import CORDONS_HOLD
 from services.provisioner.core.provisioner import STUCK_S, TURN_S, Lowering, _quota_facts
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, occupy, seized, why
 from tests.unit.test_provisioner_hosts import BIO, adopt, due, quotas, wish

@@ -15,7 +15,7 @@ from schemas import facts as f
 from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.reasons import Code
 from services.domain.core import NEVER
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.text import remedy, sentence
 from services.scheduler.core.policies import known
 from services.scheduler.core.policies.order import Reserved, Situation

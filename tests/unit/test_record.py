@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.js import JetStreamContext
 
 from schemas.config import CloudConfig, User
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.monitor.explain.record import Records
 from services.monitor.http.access import Access, faults
 from services.runtime.broker.credentials import digest

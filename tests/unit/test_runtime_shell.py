@@ -12,8 +12,8 @@ import pytest
 from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, decode, encode, fact_size
 from schemas.facts import AttemptClosed, Disposal, Fact, HostGranted, HostReleased, LoadObserved, QuotaChanged
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Incompatible
 from services.domain.custody.meta import Meta, Void
+from services.domain.custody.rules import Incompatible
 from services.domain.exits import Exit, Stop
 from services.runtime import log, main
 from services.runtime.clock import decision_time, skew_s

@@ -10,7 +10,7 @@ import pytest
 
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Shape

@@ -18,7 +18,7 @@ from schemas.config import CloudConfig, User
 from schemas.envelope import Received, decode
 from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.monitor.core.buckets import DAY_MS
 from services.monitor.core.monitor import MonitorCore

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Unit, Vm, vm_key
 from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE, Limit, Limits
 

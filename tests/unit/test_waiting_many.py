@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from schemas import facts as f
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.monitor.events import Entry, Publisher
 from services.monitor.history import reads as history_reads

@@ -9,7 +9,7 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.state.load import Sample, follow, mean
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.core.web.state import BACKOFF_MAX_S, backoff_s

@@ -12,8 +12,8 @@ from schemas.config import CloudConfig
 from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from schemas.releases import Release
-from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.web.core import WebCore

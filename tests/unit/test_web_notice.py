@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.config import Policy
 from schemas.facts import Disposal
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.web.core import WebCore
 from tests.support.ending import DRAIN_S, NOTICE_S, core, decide, draining, ends, hear, scale, serving, sessions, site

@@ -10,7 +10,7 @@ import pytest
 from schemas import facts as f
 from schemas.reasons import Code
 from services.domain import text as sentences
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.scheduler.core.web import beside
 from services.scheduler.core.web.hosts import Picture
 from services.scheduler.core.web.release import STABLE_S

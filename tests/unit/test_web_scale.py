@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.config import WebPolicy
 from schemas.reasons import Code
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.domain.text import sentence
 from services.scheduler.core.policies import scale_threshold
 from services.scheduler.core.policies.scale import Heard, Level, Memory, Track

@@ -6,7 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.state import Host
 from services.domain.sharing.host_ownership import Whereabouts, counts, held_now, usable, whereabouts
 
@@ -30,7 +31,7 @@ class Site:
         for fact in facts:
             self.at += 1.0
             position = int(self.at)
-            assert self.custody.apply(fact, position, 0, writer, self.at) is None
+            assert fold_fact(self.custody, fact, position, 0, writer, self.at) is None
 
     def free(self, *names: str) -> Site:
         for name in names:
@@ -108,7 +109,7 @@ def test_how_many_there_are_and_who_holds_them() -> None:
 
 def test_before_a_configuration_a_host_is_nobodys() -> None:
     custody = Custody()
-    custody.apply(f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=1000), 1, 0, "executor", 5.0)
+    fold_fact(custody, f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=1000), 1, 0, "executor", 5.0)
     assert whereabouts(custody, AT) == [Whereabouts(host="h1", state="absent", owner=None, holder=None, since=5.0)]
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, Lending
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.sharing.withheld import Withheld, withheld
 from tests.unit.test_whereabouts import A_B_W, AT, Site
 
@@ -136,6 +137,6 @@ def test_a_contract_between_batch_departments_keeps_nothing_from_web() -> None:
 def test_a_cloud_of_one_department_has_no_contract_that_binds() -> None:
     alone = CloudConfig(name="c", departments=A_W[:1], lending=(TO_W,))
     custody = Custody()
-    custody.apply(f.ConfigAdopted(cloud="c", custody_rules=3, config=alone), 1, 0, "provisioner", 1.0)
-    custody.apply(f.DemandChanged(dept="a", hosts=9), 2, 0, "scheduler.a", 1.0)
+    fold_fact(custody, f.ConfigAdopted(cloud="c", custody_rules=3, config=alone), 1, 0, "provisioner", 1.0)
+    fold_fact(custody, f.DemandChanged(dept="a", hosts=9), 2, 0, "scheduler.a", 1.0)
     assert withheld(custody, "a", AT) == ()

@@ -30,8 +30,8 @@ from phoenix.simulate.sharing import Shared
 from phoenix.simulate.variates import Variates
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
-from services.domain.custody.fold import RULES
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import RULES
 from services.executor.core.overcommit import Overcommit, cores_offered
 from services.scheduler.core.batch.core import BatchCore
 

@@ -33,9 +33,10 @@ from services.admission.core.admission import DIGEST_MARK, AdmissionCore
 from services.admission.core.attempt_status import standing
 from services.admission.core.feasibility import parse_after, parse_array, shape_of
 from services.domain import grace, specs
+from services.domain.custody import preconditions
 from services.domain.custody.checkpoints import counts
+from services.domain.custody.rules import ARRAYS_AT_ONCE
 from services.domain.custody.state import FINALS_MAX, Unit
-from services.domain.custody.verdicts import ARRAYS_AT_ONCE
 from services.runtime.config.machines import lacks
 from services.runtime.edge import Refused
 
@@ -420,7 +421,7 @@ def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]
     """Raises `Refused` (conflict) if the report would be void in this view."""
     if any(isinstance(other, f.AttemptReported) and other.unit == fact.unit for other in drafted):
         raise Refused("conflict", "gone")
-    if core.custody.void_report(fact) is not None:
+    if preconditions.report(core.custody, fact) is not None:
         raise Refused("conflict", "gone")
     return [fact]
 

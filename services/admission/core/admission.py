@@ -38,7 +38,7 @@ from services.admission.core.rollouts import Wanted, configured, follow, lasting
 from services.domain import readiness
 from services.domain.core import NEVER, Handlers
 from services.domain.custody.checkpoints import counts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit, vm_key
 from services.domain.usage_limits import Account

@@ -5,7 +5,7 @@ Called after every step in tests, sampled in production.  What concerns running 
 
 from __future__ import annotations
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Index, Unit
 
 

@@ -21,7 +21,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.lending import agreed, owned
 from services.domain.sharing.loans import NOBODY, loans

@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 
 from schemas.config import CloudConfig
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.domain.sharing.lending import agreed, owned
 from services.domain.sharing.loans import NOBODY, loans

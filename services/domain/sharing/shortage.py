@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from schemas.config import CloudConfig, Department
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.lending import bounds
 

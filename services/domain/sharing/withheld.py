@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 
 from schemas.config import CloudConfig, Department
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.lending import agreed, bounds, holds, owned
 from services.domain.sharing.loans import fit, kept_from_web, limits

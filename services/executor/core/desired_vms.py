@@ -22,7 +22,7 @@ import msgspec
 
 from schemas.config import Policy, Warm
 from services.domain import grace, saving
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.executor.core.lifecycle import Aim, Told, after
 
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later

@@ -25,7 +25,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.envelope import FACTS_MAX
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
 from services.executor.core.host_reconciler import TIMER, HostDesk

@@ -24,7 +24,7 @@ from typing import Any, Final, get_args
 
 from schemas import facts as f
 from schemas.ids import element_id, is_instance, sort_key
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit, Vm, vm_key
 from services.domain.observed import worthless

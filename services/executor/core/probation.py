@@ -22,7 +22,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.config import Hosts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.executor.core.timers import backoff_s
 

@@ -39,7 +39,7 @@ from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
 from schemas.reasons import Code
 from services.domain.custody.checkpoints import counts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
 from services.monitor.core.accounting_hosts import HostTime

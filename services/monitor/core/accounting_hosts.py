@@ -12,7 +12,7 @@ from typing import Final
 
 from schemas.config import CloudConfig
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.domain.sharing.lending import next_change, owned
 from services.monitor.core.accounting_state import Levels, State, Whereabouts

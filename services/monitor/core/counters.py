@@ -21,7 +21,7 @@ from schemas import facts as f
 from schemas.ids import is_instance, job_of
 from schemas.reasons import Code
 from services.domain.core import Handlers
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import ENDED_EARLY
 from services.monitor.core.histogram import Histogram

@@ -13,7 +13,7 @@ import msgspec
 
 from schemas import facts as f
 from services.domain.core import Handlers
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 STEPS_MAX: Final = 8  # a day of a host that goes to and fro every three hours; `phoenix story` has all

@@ -18,7 +18,7 @@ from typing import Final
 from schemas import facts as f
 from schemas.config import Power
 from services.domain.core import Handlers
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Host
 

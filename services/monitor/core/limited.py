@@ -16,7 +16,7 @@ from schemas.config import CloudConfig
 from schemas.facts import JobSubmitted
 from schemas.ids import job_of
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.monitor.core.job import Job
 

@@ -27,7 +27,7 @@ from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER, Handlers, folding
 from services.domain.custody.broken import why_broken
 from services.domain.custody.checkpoints import counts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import ENDED_EARLY, Unit
 from services.domain.sharing.credit import CONCERNS as CREDITED

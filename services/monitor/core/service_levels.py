@@ -25,7 +25,7 @@ from schemas import facts as f
 from schemas.ids import is_instance
 from services.domain import readiness
 from services.domain.core import Handlers
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
 from services.domain.readiness import Readiness

@@ -18,7 +18,7 @@ from __future__ import annotations
 from schemas.facts import Dependency
 from schemas.ids import element_id, job_of
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.monitor.core.job import Job
 from services.monitor.core.limited import Limited

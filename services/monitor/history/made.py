@@ -25,7 +25,7 @@ from nats.aio.client import Client
 
 from schemas import facts as f
 from schemas.subjects import JOURNAL_STREAM
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
 from services.monitor.core.monitor import MonitorCore

@@ -18,7 +18,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.monitor.history.file import StandsStill
 from services.monitor.http.fault import Fault as Fault
 from services.monitor.http.origin import is_own_page

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.monitor.http.access import Fault, json_answer
 from services.monitor.http.parameters import is_set
 from services.runtime.config import file as configuration

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.config import CloudConfig, Lending
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.sharing import lending
 from services.domain.sharing.credit import Credits
 from services.domain.sharing.host_ownership import Whereabouts, held_now, usable, whereabouts

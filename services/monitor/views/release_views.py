@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.core.releases import Record, Releases, current, fresh
 from services.monitor.views.times import iso, plain

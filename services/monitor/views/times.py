@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.runtime.clock import Clock, system_clock
 
 

@@ -23,7 +23,7 @@ import msgspec
 
 from schemas.config import CloudConfig
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.sharing import lending
 from services.domain.sharing.credit import Credits
 from services.domain.sharing.host_ownership import held_now, usable

@@ -22,7 +22,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.leases import certain, keeps_times, order_of
 
 # Kinds that `note` folds.

@@ -41,10 +41,10 @@ from schemas.envelope import FACTS_MAX
 from schemas.reasons import Code, Reason, because
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER, last_moment
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.custody.rules import CORDONS_HOLD
 from services.domain.custody.state import Host, Quota, essential
-from services.domain.custody.verdicts import CORDONS_HOLD
 from services.domain.sharing.credit import CONCERNS as CREDITED
 from services.domain.sharing.credit import Credits
 from services.domain.sharing.host_ownership import usable

@@ -16,7 +16,8 @@ from schemas.envelope import Garbage, Received, UnknownFact, decode
 from schemas.facts import Fact, kind_of
 from schemas.subjects import JOURNAL
 from services.domain.core import Core
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 
 _PREFIX: Final = len(JOURNAL) + 1
@@ -84,7 +85,7 @@ class Fold:
         custody, core, counts = self.custody, self.core, self.applied
         seen: list[tuple[Fact, Meta]] = []
         for index, fact in enumerate(envelope.facts):
-            void = custody.apply(fact, position, index, writer, envelope.at)
+            void = fold_fact(custody, fact, position, index, writer, envelope.at)
             if type(fact) is UnknownFact:
                 self.unknown += 1
                 continue

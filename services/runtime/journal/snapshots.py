@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 import nats.errors
 
-from services.domain.custody.fold import RULES
+from services.domain.custody.rules import RULES
 from services.runtime.broker.objects import CUT_OFF_S, Damaged, Objects
 from services.runtime.journal.fold import CoreFactory, Fold
 from services.runtime.log import Log, message_of

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from schemas.config import CloudConfig, Department
 from schemas.facts import ConfigAdopted, Fact
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.exits import Exit
 from services.runtime import plugins
 from services.runtime.config.policies import foreign

@@ -35,7 +35,8 @@ from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, Reason, because
 from services.domain import grace
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
+from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.sharing.lending import bounds
 from services.scheduler.core.batch import make_way
@@ -140,7 +141,7 @@ class _Ahead:
         custody = self.custody
         position = custody.state.position + 1
         for index, fact in enumerate(facts):
-            void = custody.apply(fact, position, index, writer, self.at)
+            void = fold_fact(custody, fact, position, index, writer, self.at)
             broken, unsaved = tuple(custody.newly_broken), tuple(custody.newly_unsaved)
             at = custody.state.at
             meta = Meta(position=position, index=index, writer=writer, at=at, void=void, broken=broken, unsaved=unsaved)

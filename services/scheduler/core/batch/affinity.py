@@ -27,7 +27,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from schemas.config import Warm
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Start
 

@@ -26,7 +26,7 @@ from schemas.config import Balance, CloudConfig
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit, vm_key
 from services.domain.observed import worthless
 from services.scheduler.core.batch.book import Book

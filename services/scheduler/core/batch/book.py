@@ -30,7 +30,7 @@ from schemas.config import BatchPolicy
 from schemas.ids import ELEMENT, job_of
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.dependencies import verdict

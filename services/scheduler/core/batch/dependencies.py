@@ -15,7 +15,7 @@ from typing import Literal
 
 from schemas.facts import Dependency
 from schemas.ids import ELEMENT, job_of
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.scheduler.core.batch.state import WHOLE, Job, State
 
 Verdict = Literal["met", "waits", "never"]

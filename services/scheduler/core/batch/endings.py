@@ -25,7 +25,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, Reason, because
 from services.domain.capabilities import can
 from services.domain.custody.broken import why_broken
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.book import Book

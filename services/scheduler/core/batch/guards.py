@@ -25,7 +25,7 @@ from typing import Final
 from schemas.config import BatchPolicy
 from schemas.reasons import Code, Reason
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.scheduler.core.batch.state import State
 from services.scheduler.core.policies.victims import Candidate
 

@@ -23,7 +23,7 @@ from typing import Final
 
 from schemas.reasons import Code, Reason
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.state import Again, State
 

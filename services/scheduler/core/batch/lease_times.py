@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from schemas.config import Leases
 from services.domain import grace
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.book import Book
 from services.scheduler.core.policies.preemption import suspend_s

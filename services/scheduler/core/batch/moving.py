@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Shape

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from services.domain import grace
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 
 
 def due(custody: Custody, dept: str, now: float) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from services.domain import grace
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.book import Book
 from services.scheduler.core.batch.endings import Endings

@@ -18,7 +18,7 @@ from typing import Final
 from schemas.config import BatchPolicy
 from schemas.ids import job_of
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.scheduler.core.batch.state import Job, State
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.core.policies.order_multi_factor import Fair, Points

@@ -25,7 +25,7 @@ from schemas.config import BatchPolicy, OnReclaim
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.launches import is_its_own
 from services.scheduler.core.batch.state import Again

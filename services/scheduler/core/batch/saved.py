@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from schemas import facts as f
 from services.domain.custody.checkpoints import counts
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.state import Checkpoint, State
 

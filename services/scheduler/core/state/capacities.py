@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from services.domain.constraints import satisfies
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.shape import Shape
 

@@ -15,7 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import PLAIN, Kind, Shape

@@ -22,7 +22,7 @@ from typing import Final, Literal, NamedTuple
 
 from schemas.ids import sort_key
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit, vm_key
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover

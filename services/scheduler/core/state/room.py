@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.shape import Shape
 

@@ -38,7 +38,7 @@ from schemas.reasons import Code, Reason, because
 from services.domain import readiness
 from services.domain.core import NEVER
 from services.domain.custody.broken import why_broken
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Quota, Unit
 from services.scheduler.core.state.limits import Limits
 from services.scheduler.core.web import hosts as web_hosts

@@ -25,7 +25,7 @@ from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason
 from services.domain import readiness
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Broken, Unit
 from services.scheduler.core.policies import scale_flaps, scale_steps

@@ -16,7 +16,7 @@ Rules
 from __future__ import annotations
 
 from schemas.ids import sort_key
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.state.shape import Shape
 

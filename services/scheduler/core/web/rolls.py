@@ -21,7 +21,7 @@ from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.domain import readiness
 from services.domain.core import NEVER
-from services.domain.custody.fold import Custody
+from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.web import answers as web_answers
 from services.scheduler.core.web import hosts as web_hosts
