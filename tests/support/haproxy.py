@@ -7,6 +7,7 @@ import re
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
 from pathlib import Path
 
 from phoenix.haproxy.configuration import Front, write
@@ -15,6 +16,7 @@ from tests.support.ports import free_port
 from tests.support.tools import tool
 
 READY_S = 30.0
+LISTENS = 0x10000  # of flags in /proc/net/unix: __SO_ACCEPTCON
 
 
 def front(directory: Path, **more: object) -> Front:
@@ -73,7 +75,7 @@ class Haproxy:
             return None
 
     async def reload(self, agent_config: Path) -> None:
-        """As the systemd unit does it: save the servers, then replace the process.  Returns when the new one answers."""
+        """As the systemd unit does it: save the servers, then replace the process.  Returns when the new one alone answers."""
         assert self._process is not None
         before = await self.pid()
         saving = await asyncio.create_subprocess_exec(
@@ -83,6 +85,9 @@ class Haproxy:
         assert await saving.wait() == 0
         self._process.send_signal(signal.SIGUSR2)
         await self._until_process_other_than(before)
+        async with asyncio.timeout(READY_S):  # for a moment both take connections
+            while before is not None and _listens(before, self.front.socket):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
 
     async def kill(self) -> None:
         """The whole of it; what was under way is lost.  The worker dies with its master."""
@@ -99,6 +104,17 @@ class Haproxy:
 def _runs(pid: int) -> bool:
     """A zombie does not."""
     return Path(f"/proc/{pid}/cwd").exists()
+
+
+def _listens(pid: int, path: Path) -> bool:
+    """The process has the Unix socket open on which that path is listened at."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    listening = {f"socket:[{row[6]}]" for row in rows if row[-1].startswith(str(path)) and int(row[3], 16) & LISTENS}
+    for file in Path(f"/proc/{pid}/fd").glob("*"):  # of one that is gone: nothing
+        with suppress(FileNotFoundError):
+            if str(file.readlink()) in listening:
+                return True
+    return False
 
 
 async def checked(config: Path) -> tuple[int, str]:
