@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
+
 import pytest
 
 from schemas import facts as f
@@ -14,6 +17,8 @@ from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PAT
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
+FILES_MAX = 11  # ten, and what is free at all (`capacities`) for the demand, which a first job changes
+
 # --------------------------------------------------------------------------------------------------------------- placement
 
 
@@ -21,6 +26,27 @@ def test_one_node_jobs_fill_the_fullest_host_first() -> None:
     world = cluster()
     jobs = [world.submit(cores=2) for _ in range(3)]
     assert placed(world) == {jobs[0]: ("h1",), jobs[1]: ("h1",), jobs[2]: ("h2",)}
+
+
+def test_a_job_of_one_node_enters_few_files_where_nothing_else_is_configured() -> None:
+    """From `decide` to its placement: whatever a department does not use costs the reader of this path nothing."""
+    world = cluster(4, held=4)
+    world.settle()
+    world.submit()
+    entered: dict[str, None] = {}
+
+    def enter(frame: FrameType, event: str, _arg: object) -> None:
+        if event == "call" and "/services/" in frame.f_code.co_filename:
+            entered[frame.f_code.co_filename.rpartition("/services/")[2]] = None
+
+    scheduler = core(world)
+    sys.setprofile(enter)
+    try:
+        facts = scheduler.decide(world.now)
+    finally:
+        sys.setprofile(None)
+    assert [type(fact) for fact in facts] == [f.UnitPlaced, f.DemandChanged]
+    assert len(entered) <= FILES_MAX, sorted(entered)
 
 
 def test_a_wide_job_gets_different_hosts() -> None:

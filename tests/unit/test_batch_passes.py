@@ -102,7 +102,9 @@ def test_a_fruitless_pass_is_repeated_when_something_could_bear_fruit(
     assert counted.again(world, says_anything) == 0
 
 
-@pytest.mark.parametrize(("order", "policy"), [({"foresees": True}, {}), ({}, {"preemptions_per_hour_max": 5})])
+@pytest.mark.parametrize(
+    ("order", "policy"), [({"foresees": True}, {}), ({}, {"preemptions_per_hour_max": 5, "min_run_s": 1e6})]
+)
 def test_an_order_that_looks_ahead_is_asked_when_an_end_is_expected_otherwise(
     order: dict[str, Any], policy: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

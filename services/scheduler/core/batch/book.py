@@ -168,7 +168,7 @@ class Book:
     def look(self, now: float) -> bool:
         """Time passes: who has waited long enough after starts that failed is eligible again.  True if anybody is."""
         self.at = max(self.at, now)
-        due = self.launches.due(self.at)
+        due = self.launches.due(self.at) if self.launches.waiting else ()
         for unit in due:
             self.refresh(unit)
         return bool(due)

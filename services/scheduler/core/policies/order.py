@@ -28,7 +28,7 @@ from services.scheduler.core.state.shape import Place, Shape
 from services.scheduler.core.state.shape import Start as Start
 
 
-def _nobody(_unit: str) -> bool:
+def nobody(_unit: str) -> bool:
     return False
 
 
@@ -46,7 +46,7 @@ class Situation(NamedTuple):
     forecast: Callable[[], Forecast]
     policy: BatchPolicy = BatchPolicy()
     turns: tuple[str, str] = ("", "")
-    guarded: Callable[[str], bool] = _nobody
+    guarded: Callable[[str], bool] = nobody
     clearing_s: Callable[[str], float] = lambda _: 0.0
 
 
