@@ -20,10 +20,9 @@ from services.executor.core.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.core.desired_vms import LINGER_S
+from services.executor.core.ledger_state import LINGER_S
 from services.executor.core.observed_vm import RETRY_S, Track
-from services.executor.core.observed_vms import RESUMES_MAX, WATCHED_MAX
-from services.executor.core.vm_reconciler import HARD_AGAIN_S
+from services.executor.core.vm_reconciler import HARD_AGAIN_S, RESUMES_MAX, WATCHED_MAX
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD, FAST
 

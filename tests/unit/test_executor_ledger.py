@@ -9,9 +9,9 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Lending, Warm, WebPolicy
 from schemas.ids import instance_id
 from services.executor.core.calls import Allocate
-from services.executor.core.desired_vms import LINGER_S, MOVE_WAIT_S, Kept
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.ledger import Ledger
+from services.executor.core.ledger_state import LINGER_S, MOVE_WAIT_S, Kept
 from services.executor.core.lifecycle import Aim
 from tests.support.closing import close
 from tests.support.executor_bench import Bench, held

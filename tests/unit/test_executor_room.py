@@ -12,8 +12,8 @@ from schemas.config import Warm
 from schemas.facts import Fact
 from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
-from services.executor.core.desired_vms import Kept, Leaving, Room
 from services.executor.core.ledger import Ledger
+from services.executor.core.ledger_state import Kept, Leaving, Room
 from services.executor.core.lifecycle import Aim
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import FAST

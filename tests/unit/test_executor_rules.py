@@ -20,7 +20,6 @@ from services.executor.core.calls import Call, Deploy, Phase, Terminate
 from services.executor.core.host_reconciler import HostDesk
 from services.executor.core.ledger import Ledger
 from services.executor.core.lifecycle import ASKED, TOLD, Act, Aim, Told
-from services.executor.core.observed_vms import Tracks
 from services.executor.core.vm_reconciler import Fleet
 from tests.unit import test_executor_hosts as hosts
 from tests.unit import test_executor_moves as moves
@@ -197,7 +196,7 @@ RULES = [
     ),
     Rule(
         "X7: wherever it runs, it has moved",
-        [(Tracks, "_place", lambda _tracks, _track, sight: sight.phase)],
+        [(Fleet, "_place", lambda _tracks, _track, sight: sight.phase)],
         moves.test_x7_a_migration_that_comes_back_is_not_tried_again,
     ),
     Rule(

@@ -14,8 +14,8 @@ from schemas.ids import instance_id
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
-from services.executor.core.desired_vms import PAUSED
 from services.executor.core.ledger import Ledger
+from services.executor.core.ledger_state import PAUSED
 from services.executor.core.probation import NO_ROOM
 from services.executor.core.site_fault import (
     FADES_S,

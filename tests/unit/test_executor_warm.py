@@ -9,8 +9,8 @@ from schemas import facts as f
 from schemas.config import Warm
 from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, Terminate
-from services.executor.core.desired_vms import LINGER_S
 from services.executor.core.executor import ExecutorCore
+from services.executor.core.ledger_state import LINGER_S
 from tests.support.closing import close
 from tests.support.executor_bench import Bench, held, host_sight, kinds
 from tests.support.executor_stage import FAST, config_adopted

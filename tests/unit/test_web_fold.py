@@ -16,8 +16,7 @@ from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.state.load import Sample
-from services.scheduler.core.web.core import WebCore
-from services.scheduler.core.web.fold import TOGETHER_S
+from services.scheduler.core.web.core import TOGETHER_S, WebCore
 from services.scheduler.core.web.release import STABLE_S, Roll
 from services.scheduler.core.web.state import BACKOFF_FIRST_S, BACKOFF_MAX_S, backoff_s
 from tests.support.closing import close, left_out

@@ -26,8 +26,8 @@ from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas.ids import instance_parts, is_instance, job_of
-from services.executor.core.desired_vms import PAUSED
 from services.executor.core.ledger import Ledger
+from services.executor.core.ledger_state import PAUSED
 from services.executor.core.timers import Timers, backoff_s
 
 HOSTS_MIN: Final = 3  # two hosts of many may well break in the same half minute, as they share a rack

@@ -40,7 +40,7 @@ from schemas.subjects import JOURNAL_STREAM
 from services.executor.core.calls import HostsSeen, HostTold, Observation, Phase, PoolSeen, Sample, Sight, VmsSeen
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_reconciler import LOOKS_MAX
-from services.executor.core.observed_vms import WATCHED_MAX
+from services.executor.core.vm_reconciler import WATCHED_MAX
 from services.executor.edge.circuit_breaker import Endpoint
 from services.executor.edge.event_hints import GRACE_S, Hearsay
 from services.executor.edge.events import Told
