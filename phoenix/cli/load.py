@@ -72,7 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _play(args: argparse.Namespace) -> int:
-    from phoenix.load import calibrate, results, tell
+    from phoenix.cli import load_report as tell
+    from phoenix.load import calibrate, results
     from phoenix.load.curve import plan
     from phoenix.load.target import parse
 

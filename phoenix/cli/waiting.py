@@ -10,9 +10,8 @@ from typing import Any, Final
 from phoenix.cli import following
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
+from phoenix.cli.states import FINAL, GOOD
 
-GOOD: Final = ("completed", "ended_early")
-FINAL: Final = frozenset((*GOOD, "failed", "cancelled", "timeout", "killed"))
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0  # a waiting person does not notice; ten thousand waiting scripts are still few requests
 LOST_MAX_S: Final = 30.0  # a cloud that does not answer for longer is gone, not restarting

@@ -32,8 +32,8 @@ import msgspec
 
 from phoenix.cli import tables
 from phoenix.cli.errors import FAILED, INTERRUPTED, OK
+from phoenix.cli.load_report import milliseconds
 from phoenix.load.results import Results, percentile
-from phoenix.load.tell import milliseconds
 from phoenix.rush import setting
 from phoenix.rush.eyes import Eyes
 from phoenix.rush.play import eyes_on, play_load, until

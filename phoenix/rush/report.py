@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from phoenix.cli import tables
-from phoenix.load.tell import milliseconds
+from phoenix.cli.load_report import milliseconds
 from phoenix.rush import levels
 from phoenix.rush.account import Account
 from phoenix.rush.recording import Recording

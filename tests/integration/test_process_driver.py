@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from phoenix.local.opennebula.driver import DriverError, VmSpec
+from phoenix.local.driver import DriverError, VmSpec
 from phoenix.local.port_claims import PASSING, claimed
 from phoenix.local.process.machine import ProcessMachine
 from phoenix.local.process.removal import remove

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from phoenix.local import locks
-from phoenix.local.opennebula.driver import VmSpec
+from phoenix.local.driver import VmSpec
 from phoenix.local.process import users
 from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError

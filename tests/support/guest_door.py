@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from phoenix.local.opennebula.driver import HostSpec, VmSpec
+from phoenix.local.driver import HostSpec, VmSpec
 
 KEY = b"a guest key for tests"
 HOST = HostSpec(0, "host0", 4, 8192)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from phoenix.local.opennebula.driver import HostSpec, VmSpec
+from phoenix.local.driver import HostSpec, VmSpec
 from phoenix.local.process.driver import DISK_MB, ProcessDriver
 from tests.support.guest_door import HOST, GuestDoor, Life
 

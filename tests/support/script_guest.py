@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from phoenix.local.opennebula.driver import HostSpec, VmSpec
+from phoenix.local.driver import HostSpec, VmSpec
 from phoenix.local.opennebula.dummy import DummyDriver
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "opennebula" / "phoenix-guest"

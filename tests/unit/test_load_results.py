@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from phoenix.load import tell
+from phoenix.cli import load_report as tell
 from phoenix.load.curve import FRESH, constant, plan
 from phoenix.load.record import Outcome, Record
 from phoenix.load.results import percentile, spread, sum_up

@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from lxml import etree
 
+from phoenix.local.driver import HostSpec, VmSpec
 from phoenix.local.opennebula import store as store_module
-from phoenix.local.opennebula.driver import HostSpec, VmSpec
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.server import BODY_BYTES_MAX, OpenNebula
 from phoenix.local.opennebula.states import Action, Lcm, VmState

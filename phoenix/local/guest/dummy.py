@@ -18,8 +18,8 @@ from contextlib import asynccontextmanager
 
 import aiohttp
 
+from phoenix.local.driver import HostSpec, VmSpec
 from phoenix.local.guest.door import Boot, Door, GoneError, RefusedError, Report, new_session
-from phoenix.local.opennebula.driver import HostSpec, VmSpec
 
 RUNTIME, EXIT = "PHOENIX_DUMMY_RUNTIME_S", "PHOENIX_DUMMY_EXIT"
 SHORT_RUN_S = 0.25  # not worth a long poll

@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from typing import cast
 
-from phoenix.local.opennebula.driver import Driver
+from phoenix.local.driver import Driver
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.persistence import write_atomically
 from phoenix.local.opennebula.server import OpenNebula, Settings

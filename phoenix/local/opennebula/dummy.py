@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from phoenix.local.opennebula.driver import HostSpec, Usage, VmSpec
+from phoenix.local.driver import HostSpec, Usage, VmSpec
 from phoenix.local.opennebula.steering import Steering
 
 Guest = Callable[[VmSpec, HostSpec], Awaitable[None]]

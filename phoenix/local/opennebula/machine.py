@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from phoenix.local.driver import Driver, DriverError, HostSpec, VmSpec
 from phoenix.local.opennebula import devices
-from phoenix.local.opennebula.driver import Driver, DriverError, HostSpec, VmSpec
 from phoenix.local.opennebula.lifecycle import (
     BOOTED,
     CLEANING,

@@ -5,9 +5,9 @@ An image is LOCKED until its file is in place (step `image` of the steering), th
 
 from __future__ import annotations
 
+from phoenix.local.driver import DriverError
 from phoenix.local.opennebula.auth import CREATE, MANAGE, USE, Need, need
 from phoenix.local.opennebula.calls import Call, method
-from phoenix.local.opennebula.driver import DriverError
 from phoenix.local.opennebula.errors import ACTION, ALLOCATE, INTERNAL, OneError
 from phoenix.local.opennebula.methods_vm import parse_template
 from phoenix.local.opennebula.methods_vmpool import filtered, paged

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from phoenix.local.driver import Driver
 from phoenix.local.opennebula import (
     devices,
     methods_cluster,
@@ -36,7 +37,6 @@ from phoenix.local.opennebula import (
 )
 from phoenix.local.opennebula.auth import Auth
 from phoenix.local.opennebula.calls import METHODS, Call
-from phoenix.local.opennebula.driver import Driver
 from phoenix.local.opennebula.errors import FAULT_NO_METHOD, INTERNAL, Fault, OneError
 from phoenix.local.opennebula.events import Events
 from phoenix.local.opennebula.hooks import Hooks

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from phoenix.local.opennebula.driver import DriverError
+from phoenix.local.driver import DriverError
 
 GROUPS: dict[str, frozenset[str]] = {
     "vmm": frozenset({"boot", "save", "restore", "shutdown", "cancel", "migrate", "reboot", "reset"}),

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from phoenix.local.opennebula.driver import Driver
+from phoenix.local.driver import Driver
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.steering import Steering

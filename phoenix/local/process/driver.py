@@ -42,9 +42,9 @@ from pathlib import Path
 
 import aiohttp
 
+from phoenix.local.driver import DriverError, HostSpec, Usage, VmSpec
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
-from phoenix.local.opennebula.driver import DriverError, HostSpec, Usage, VmSpec
 from phoenix.local.process.disk import Disk, Held
 from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit

@@ -17,9 +17,9 @@ import os
 import time
 from pathlib import Path
 
+from phoenix.local.driver import Usage, VmSpec
 from phoenix.local.guest.machine import Launch, Programs, StartError, Used
 from phoenix.local.guest.room import Room
-from phoenix.local.opennebula.driver import Usage, VmSpec
 from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Group
 from phoenix.local.process.house import House

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
@@ -31,12 +31,10 @@ from services.admission.commands import compose
 from services.admission.commands.dispatcher import Shell
 from services.admission.core.admission import AdmissionCore
 from services.admission.guests.boot import BootCheckpoint, BootInput
+from services.admission.guests.guest import Guest
 from services.admission.storage.checkpoints import Checkpoints, Named, Packed
 from services.domain.custody.checkpoints import counts
 from services.runtime.edge import Refused
-
-if TYPE_CHECKING:
-    from services.admission.guests.guests import Guest
 
 SAID_MAX_BYTES: Final = 8 << 20  # 1,000 names of 4,095 bytes with their digests
 ENDED_MAX: Final = 10_000  # units whose objects wait to be removed: as many as custody remembers; beyond that they stay

@@ -36,6 +36,7 @@ from services.admission.core.attempt_status import Standing, goes_on, speaks_for
 from services.admission.guests.boot import Boot, boot_of
 from services.admission.guests.boot_text import lines
 from services.admission.guests.checkpoint import SAID_MAX_BYTES, CheckpointCalls
+from services.admission.guests.guest import Guest
 from services.admission.guests.health import BODY_MAX_BYTES as HEALTH_MAX_BYTES
 from services.admission.guests.health import HealthCalls
 from services.admission.guests.launch import EventsBody, Full, LaunchBody, Launches, SignalBody, refuse_beyond
@@ -62,7 +63,6 @@ from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 from services.runtime.http.body import read_body
 from services.runtime.http.room import Held, Room
-from services.runtime.turns import Turn
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB
@@ -97,31 +97,6 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     status: str
     stay: bool = False
-
-
-class Guest(msgspec.Struct, frozen=True):
-    """Who calls, once the token is checked."""
-
-    unit: str
-    attempt: int
-    rank: int
-    known: Unit
-    named: int  # the attempt in its own name; another one than `attempt` after a resume
-    body: bytes
-    turn: Turn
-
-    @property
-    def ranks(self) -> int:
-        return len(self.known.hosts) or self.known.nodes
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.unit, self.attempt
-
-    @property
-    def life(self) -> tuple[str, int]:
-        """What it hands in, and what it has launched, stands under its own name."""
-        return self.unit, self.named
 
 
 class _Gathering:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
@@ -30,13 +30,11 @@ from services.admission.answers import HttpError, decoded, no_content
 from services.admission.commands import instances, releases
 from services.admission.commands.dispatcher import Shell
 from services.admission.core.admission import AdmissionCore
+from services.admission.guests.guest import Guest
 from services.admission.guests.usage_reports import Usages
 from services.admission.storage.output import Outputs, StreamId
 from services.admission.storage.secrets import Secrets
 from services.runtime.edge import Refused
-
-if TYPE_CHECKING:
-    from services.admission.guests.guests import Guest
 
 BODY_MAX_BYTES: Final = 4096
 SAID_LINES: Final = 3

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -32,12 +32,10 @@ from schemas.measures import CORES_MAX, MEMORY_MAX_MB, JobMeasured, JobUsage
 from services.admission.answers import HttpError, decoded, no_content
 from services.admission.commands.dispatcher import Shell
 from services.admission.core.admission import AdmissionCore
+from services.admission.guests.guest import Guest
 from services.admission.guests.usage_reports import Usages
 from services.domain.custody.state import vm_key
 from services.runtime.edge import Refused
-
-if TYPE_CHECKING:
-    from services.admission.guests.guests import Guest
 
 BODY_MAX_BYTES: Final = 4096
 FACTS_MAX: Final = 200  # of one envelope
