@@ -90,31 +90,25 @@ class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
     user: str
 
 
-class ArrayHeld(CustodyFact, frozen=True, kw_only=True, tag="array.held"):
+class _ArrayFact(CustodyFact, frozen=True, kw_only=True):
+    """Of these elements of the array `job`, by a person."""
+
+    job: JobId
+    dept: DepartmentName
+    elements: Elements
+    user: str
+
+
+class ArrayHeld(_ArrayFact, frozen=True, kw_only=True, tag="array.held"):
     """`job.held` of these elements of the array `job`, by a person."""
 
-    job: JobId
-    dept: DepartmentName
-    elements: Elements
-    user: str
 
-
-class ArrayResumed(CustodyFact, frozen=True, kw_only=True, tag="array.resumed"):
+class ArrayResumed(_ArrayFact, frozen=True, kw_only=True, tag="array.resumed"):
     """`job.resumed` of these elements."""
 
-    job: JobId
-    dept: DepartmentName
-    elements: Elements
-    user: str
 
-
-class ArrayCancelled(CustodyFact, frozen=True, kw_only=True, tag="array.cancelled"):
+class ArrayCancelled(_ArrayFact, frozen=True, kw_only=True, tag="array.cancelled"):
     """`job.cancelled` of these elements."""
-
-    job: JobId
-    dept: DepartmentName
-    elements: Elements
-    user: str
 
 
 Held: TypeAlias = JobHeld | ArrayHeld

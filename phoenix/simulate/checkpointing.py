@@ -2,7 +2,7 @@
 
 Theory of operation
   A job of `run_s` with a period and a cost runs for run_s + n · cost in a life that does it all, n the checkpoints on
-  the way (`scheduler.batch.saved`); the j-th is whole after j · (period + cost).  A life that is cut short has done what its
+  the way (`batch.saved`); the j-th is whole after j · (period + cost).  A life that is cut short has done what its
   whole checkpoints hold; the next one begins from there, and pays for its own.
 
 Rules

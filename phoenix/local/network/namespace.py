@@ -28,8 +28,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from phoenix.local.process.network import CLONE_NEWNET, enter
+
 CLONE_NEWUSER: Final = 0x10000000
-CLONE_NEWNET: Final = 0x40000000
 NOBODY: Final = 65534  # outside, who is root inside
 PING: Final = Path("/proc/sys/net/ipv4/ping_group_range")  # of the namespace of who reads it
 ROUTES: Final = Path("/proc/thread-self/net")
@@ -120,12 +121,6 @@ class JobsNetwork:
         self._held.close()
 
 
-def enter(namespace: int, kind: int = CLONE_NEWNET) -> None:
-    """Move this thread into the namespace of this descriptor.  Raises OSError."""
-    if _libc.setns(namespace, kind) != 0:
-        raise _error()
-
-
 def _made() -> tuple[int, int]:
     """A new user namespace and a new network namespace that belongs to it.  Raises OSError.  Who makes a user namespace cannot
     come back, so a process does that has nothing else to do."""
@@ -197,8 +192,3 @@ def _lines(file: Path) -> list[list[str]]:
         return [line.split() for line in file.read_text().splitlines()]
     except FileNotFoundError:  # a kernel without IPv6
         return []
-
-
-def _error() -> OSError:
-    code = ctypes.get_errno() or errno.EIO
-    return OSError(code, os.strerror(code))

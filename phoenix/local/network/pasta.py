@@ -25,8 +25,8 @@ import sys
 from pathlib import Path
 from typing import Final, NoReturn
 
-from phoenix.local.network.namespace import CLONE_NEWUSER, enter
-from phoenix.local.process.network import RESOLVER
+from phoenix.local.network.namespace import CLONE_NEWUSER
+from phoenix.local.process.network import RESOLVER, enter
 
 CLONE_NEWNS: Final = 0x20000
 MS_BIND_REC: Final = 0x5000

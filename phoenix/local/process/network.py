@@ -27,7 +27,7 @@ class JobsPlace:
 
     def __init__(self, network: int) -> None:
         self._machine = {kind: _namespace(name) for kind, name in ((CLONE_NEWNET, "net"), (CLONE_NEWNS, "mnt"))}
-        _enter(network, CLONE_NEWNET)
+        enter(network, CLONE_NEWNET)
         os.close(network)
         apart = _libc.unshare(CLONE_NEWNS) == 0
         self._mounts = apart and _libc.mount(None, b"/", None, ctypes.c_ulong(MS_REC_SLAVE), None) == 0
@@ -36,7 +36,7 @@ class JobsPlace:
     def go_back(self) -> None:
         """To the machine's network, and its files; before rights are dropped.  Raises OSError."""
         for kind, namespace in self._machine.items():
-            _enter(namespace, kind)
+            enter(namespace, kind)
 
     def look(self) -> None:
         """Rule 2."""
@@ -82,7 +82,8 @@ def _namespace(name: str) -> int:
     return os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _enter(namespace: int, kind: int) -> None:
+def enter(namespace: int, kind: int = CLONE_NEWNET) -> None:
+    """Move this thread into the namespace of this descriptor.  Raises OSError."""
     if _libc.setns(namespace, kind) != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"its network cannot be entered: {os.strerror(code)}")
+        raise OSError(code, f"a namespace cannot be entered: {os.strerror(code)}")

@@ -57,5 +57,5 @@ class Removed:
 
 
 def _name(department: str) -> str:
-    """As an index: it is taken however full the share is (`shares`, rule 3)."""
+    """As an index: it is taken however full the share is (`quotas`, rule 3)."""
     return f"{KIND}/{department}/index"

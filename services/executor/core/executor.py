@@ -11,10 +11,10 @@ Theory of operation
       observe(poll, answer) ──┘                      └─▶ calls(now, limit)   allocate · deploy · terminate · look
 
 Rules (PROTOCOL.md, Executor)
-  X1, X3, X4: `vm_reconciler`, by the tables of `lifecycle`.  X2, X6: `allocations`.  X5: `hosts`.  X4's deadlines, X3's
-  room: `ledger`. X8, and folding to the end before strangers are judged (X6): the edge, since they are about time and the
-  broker. It must never name a VM that is not tagged as ours, and never end or start one on a guess: what it does not know it
-  looks up.
+  X1, X3, X4: `vm_reconciler`, by the tables of `lifecycle`.  X2, X6: `allocations`.  X5: `host_reconciler`.  X4's deadlines,
+  X3's room: `ledger`.  X8, and folding to the end before strangers are judged (X6): the edge, since they are about time and the
+  broker.
+  It must never name a VM that is not tagged as ours, and never end or start one on a guess: what it does not know it looks up.
 """
 
 from __future__ import annotations

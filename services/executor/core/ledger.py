@@ -52,6 +52,56 @@ _GOES_ON: Final = (Aim.MOVE, Aim.SAVE)
 
 
 class Ledger:
+    """`weight`: host -> room taken there that custody does not count (rule 3)."""
+
+    def __init__(self, custody: Custody) -> None:
+        self.custody = custody
+        self.state = LedgerState()
+        self.weight: dict[str, Room] = {}
+        self.leavers: dict[str, dict[str, None]] = {}  # host -> keys of VMs that move away from it
+        self.away: dict[str, None] = {}  # … of which this leader has seen that they have left
+        self.parked: dict[
+            str, dict[str, None]
+        ] = {}  # department -> keys of VMs that wait for a job, longest waiting first
+        self.dirty: dict[str, None] = {}  # keys whose case is to be looked at again
+        self.by_unit: dict[str, dict[str, None]] = {}  # unit -> keys of its open VMs
+        self.by_host: dict[str, dict[str, None]] = {}  # host -> keys of the VMs journaled for it that are open
+        self.by_vm: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
+        self.wants: dict[str, Allocate] = {}
+        self.binding: dict[str, Allocate] = {}  # wanted, too, and perhaps there already: a saved VM, or a warm one
+        self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
+        self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`utilisation_reports`)
+        self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
+        self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
+        self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
+        self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
+        self.tick = 0
+        self._on: dict[type, Callable[[Any, Meta], None]] = {
+            f.JobSubmitted: self._submitted,
+            **dict.fromkeys(get_args(f.Cancelled), self._cancelled),
+            f.UnitPlaced: self._placed,
+            f.AttemptClosed: self._closed,
+            f.AttemptReported: self._reported,
+            f.DepartmentClosed: self._department_closed,
+            f.VmAllocated: self._allocated,
+            f.VmStarted: self._started,
+            f.VmParked: self._vm_parked,
+            f.VmEnded: self._ended,
+            f.HostReleased: self._host_taken,
+            f.HostSeized: self._host_taken,
+            f.HostLost: self._host_taken,
+            f.HostCleared: self._host_moved,
+            f.HostGranted: self._host_moved,
+            f.HostDescribed: self._host_moved,
+            f.HostRemoved: self._host_moved,
+            f.HostQuarantined: self._host_moved,
+            f.HostObserved: self._observed,
+            f.VmRefused: self._vm_refused,
+            f.StartsPaused: self._paused,
+            f.StartsResumed: self._paused,
+            f.ConfigAdopted: self._configured,
+        }
+
     @property
     def policy(self) -> Policy:
         config = self.custody.state.config
@@ -188,54 +238,6 @@ class Ledger:
         for key in list(self.away):
             self._leave(key, self.state.leaving[key])
         self.away.clear()
-
-    def __init__(self, custody: Custody) -> None:
-        self.custody = custody
-        self.state = LedgerState()
-        self.weight: dict[str, Room] = {}
-        self.leavers: dict[str, dict[str, None]] = {}  # host -> keys of VMs that move away from it
-        self.away: dict[str, None] = {}  # … of which this leader has seen that they have left
-        self.parked: dict[
-            str, dict[str, None]
-        ] = {}  # department -> keys of VMs that wait for a job, longest waiting first
-        self.dirty: dict[str, None] = {}  # keys whose case is to be looked at again
-        self.by_unit: dict[str, dict[str, None]] = {}  # unit -> keys of its open VMs
-        self.by_host: dict[str, dict[str, None]] = {}  # host -> keys of the VMs journaled for it that are open
-        self.by_vm: dict[int, str] = {}  # OpenNebula's id -> key of the open VM
-        self.wants: dict[str, Allocate] = {}
-        self.binding: dict[str, Allocate] = {}  # wanted, too, and perhaps there already: a saved VM, or a warm one
-        self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
-        self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`utilisation_reports`)
-        self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
-        self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
-        self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
-        self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
-        self.tick = 0
-        self._on: dict[type, Callable[[Any, Meta], None]] = {
-            f.JobSubmitted: self._submitted,
-            **dict.fromkeys(get_args(f.Cancelled), self._cancelled),
-            f.UnitPlaced: self._placed,
-            f.AttemptClosed: self._closed,
-            f.AttemptReported: self._reported,
-            f.DepartmentClosed: self._department_closed,
-            f.VmAllocated: self._allocated,
-            f.VmStarted: self._started,
-            f.VmParked: self._vm_parked,
-            f.VmEnded: self._ended,
-            f.HostReleased: self._host_taken,
-            f.HostSeized: self._host_taken,
-            f.HostLost: self._host_taken,
-            f.HostCleared: self._host_moved,
-            f.HostGranted: self._host_moved,
-            f.HostDescribed: self._host_moved,
-            f.HostRemoved: self._host_moved,
-            f.HostQuarantined: self._host_moved,
-            f.HostObserved: self._observed,
-            f.VmRefused: self._vm_refused,
-            f.StartsPaused: self._paused,
-            f.StartsResumed: self._paused,
-            f.ConfigAdopted: self._configured,
-        }
 
     def next_tick(self) -> int:
         """Orders polls, ends of calls and facts among each other."""

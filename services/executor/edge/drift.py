@@ -9,7 +9,7 @@ Rules
      look has shown that it is not there.  *elsewhere*: one that runs on another host than the journal says, and is not moving.
      *host_missing*: a host of the journal that the last pool of hosts did not have.
   2. What was not looked at yet is no difference.
-  3. It decides nothing: who acts on differences are `vm_reconciler` and `hosts`.
+  3. It decides nothing: who acts on differences are `vm_reconciler` and `host_reconciler`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Rules
   3. One client belongs to one thread at a time.
   4. Nothing here logs an argument: a template holds the guest's token.
   5. What answers may be anything: a number is one that a fact can carry (`number`), texts have an end, and so have pools.  What
-     cannot be read is an error of that look alone (`site`).
+     cannot be read is an error of that look alone (`client_pool`).
 """
 
 from __future__ import annotations

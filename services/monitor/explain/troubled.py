@@ -1,7 +1,7 @@
 """What somebody should look at of web departments, by the word of their schedulers: asked for from time to time, and shown.
 
 The journal tells who is not ready and whose load nobody tells; of signals that are dropped, and of requests that wait at a load
-balancer, only the scheduler knows (`scheduler.web.why`, rule 5).
+balancer, only the scheduler knows (`scheduler.lookahead.why_web`, rule 5).
 
 Rule: a level.  What the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
 """

@@ -4,7 +4,7 @@ it next, and its last moves.  Read from the fold, changing nothing.
 Rules
   1. First where it is and why, in the words of the last decision; then what keeps it apart; then who may have it next.
   2. `reasons` are in that order; each has a sentence, and what a person could do where there is something (`remedy`).
-  3. `host_history` are the last ones, newest last; `phoenix story HOST` has all.
+  3. `moves` are the last ones, newest last; `phoenix story HOST` has all.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The journal tells who waits, and some of the reasons (`wait_reasons`); what the order and the room say only the scheduler
 knows.  It tells the first ones of its queue with all numbers, the others by the code of their reason
-(`scheduler.explain.reasons`).
+(`scheduler.lookahead.reasons`).
 
 Rules
   1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.

@@ -2,7 +2,7 @@
 
 Rules
   1. A window opens and closes by the clock, so pictures are of the caller's time, not of the last fact's.
-  2. Everything but what was earned follows from custody and configuration (`sharing.lending`, `loans`, `whereabouts`).
+  2. Everything but what was earned follows from custody and configuration (`sharing.lending`, `loans`, `host_ownership`).
 """
 
 from __future__ import annotations

@@ -361,31 +361,29 @@ class ProvisionerCore:
     def _lowering(
         self, config: CloudConfig, name: str, hosts: int, step: Notice, wanted: dict[str, int], now: float
     ) -> Lowering:
-        by, known = now + step.seconds, config.department(name)
+        by = now + step.seconds
         if step.reason is not None:
             return Lowering(step.hosts, by, step.reason, step.claimants)
-        why = self._why_quota(config, name, hosts, wanted)
-        if known is None or step.hosts >= self.custody.held(name):
-            return Lowering(step.hosts, by, why, ())
         lacking = [d for d in config.departments if d.name != name and wanted[d.name] > self.custody.held(d.name)]
-        web = tuple(d.name for d in lacking if d.kind == "web")  # it comes first
-        return Lowering(step.hosts, by, why, web or tuple(d.name for d in lacking))
+        web = [d.name for d in lacking if d.kind == "web"]  # it comes first
+        why = self._why_quota(config, name, hosts, web)
+        falls = config.department(name) is not None and step.hosts < self.custody.held(name)
+        return Lowering(step.hosts, by, why, tuple(web or [d.name for d in lacking]) if falls else ())
 
-    def _why_quota(self, config: CloudConfig, name: str, hosts: int, wanted: dict[str, int]) -> Reason:
+    def _why_quota(self, config: CloudConfig, name: str, hosts: int, web: list[str]) -> Reason:
+        """`web`: departments of that kind which lack hosts."""
         demand, held = self._demand(name), self.custody.held(name)
         department = config.department(name)
         if department is None:
             return because(Code.DEPARTMENT_REMOVED, department=name)
-        others = [d.name for d in config.departments if d.kind == "web"]
-        claimants = [other for other in others if wanted[other] > self.custody.held(other)]
         if department.kind == "web":
-            if hosts < min(held, demand) and claimants:
-                return because(Code.WEB_SHARE, departments=claimants, demand=demand, held=held, quota=hosts)
+            if hosts < min(held, demand) and web:
+                return because(Code.WEB_SHARE, departments=web, demand=demand, held=held, quota=hosts)
             return because(Code.WEB_DEMAND, department=name, demand=demand, held=held)
         if hosts >= held:
             return because(Code.IDLE_TO_BATCH, department=name, held=held)
-        if claimants:
-            return because(Code.WEB_DEMAND, departments=claimants, held=held)
+        if web:
+            return because(Code.WEB_DEMAND, departments=web, held=held)
         return because(Code.BATCH_SHARE, department=name, held=held)
 
     def _grant(self, config: CloudConfig, wanted: dict[str, int], now: float) -> list[f.Fact]:

@@ -502,7 +502,11 @@ class BatchCore:
 
     def _return_useless(self, said: Said, now: float) -> bool:
         """Rule 8."""
-        said.facts += self._useless(now)
+        if self.room.resting:
+            hosts = self.custody.state.hosts
+            idle = sorted(n for n, until in self.room.resting.items() if until > now + KEPT_S and not hosts[n].units)
+            why = [because(Code.NOT_NEEDED, quarantine=hosts[name].quarantine or "") for name in idle]
+            said.facts += [f.HostReleased(host=name, reason=reason) for name, reason in zip(idle, why, strict=True)]
         return False
 
     def _report_demand(self, said: Said, now: float) -> bool:
@@ -515,14 +519,6 @@ class BatchCore:
         if not said.facts:
             said.facts += self.balancing.facts(self.policy.balance, now)
         return False
-
-    def _useless(self, now: float) -> list[f.HostReleased]:
-        if not self.room.resting:
-            return []
-        hosts = self.custody.state.hosts
-        idle = sorted(n for n, until in self.room.resting.items() if until > now + KEPT_S and not hosts[n].units)
-        why = {name: hosts[name].quarantine or "" for name in idle}
-        return [f.HostReleased(host=n, reason=because(Code.NOT_NEEDED, quarantine=why[n])) for n in idle]
 
     def wake_at(self) -> float:
         due = min(self.limits.next_moment(self.decided_at), self.book.next_moment(self.decided_at), self._due)

@@ -3,8 +3,7 @@
 Theory of operation
   The load arrives as `load.observed` facts; custody tells which instances are live, drain, and are in service.  The number of
   instances is a level that this core writes as `demand.changed {instances, hosts}` and reads back: so it survives restarts and
-  replays.  What is remembered is folded in `web.fold`.  `decide` compares levels and returns, in this order: the claim;
-  instances that end; hosts given back; new instances.
+  replays.  `decide` compares levels and returns, in this order: the claim; instances that end; hosts given back; new instances.
 
   A core that had nothing to say rests: it says so again without looking, until a fact concerns it or its wake-up time comes.
 
@@ -22,7 +21,7 @@ Rules
      would bring notice, and notice kills.  A rolling update claims no more than `max_surge` allows: where none is left, a
      successor waits for the place of one that drains.  With `surge = "idle"` the hosts for it are no part of the claim: they
      are wanted beside it, if they are idle (`if_idle`), and kept as long as the update needs them.
-  5. A failed instance is replaced under a new number: the first time at once, then later and later (`web.fold`, rule 2).
+  5. A failed instance is replaced under a new number: the first time at once, then later and later (F2).
   6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
   8. Where the hosts are others and the number of instances is the same, the reason is that of the hosts (`web.beside`).

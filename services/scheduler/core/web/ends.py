@@ -18,7 +18,7 @@ Rules
        `boot_timeout_s`.
      - It must help: while nobody in service is ready and has been for `min_ready_s`, the program, or what it depends on, is
        ill, and those that have served before stay; they may recover by themselves.  Successors that were never ready so long
-       go first then, and the next ones wait longer and longer (`web.fold`, rule 2).
+       go first then, and the next ones wait longer and longer (`web.core`, F2).
      - If nobody is ready by the balancers' word alone, while the guests say that they are, it may be the balancers' network:
        one successor comes, and if it is not reached either, nobody is closed.  Where none can come, one is closed after
        `boot_timeout_s`, and the next ones after twice as long, and so on.

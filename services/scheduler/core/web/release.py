@@ -30,7 +30,7 @@ Rules
      host, a reclaim, a scale-down is none, nor what did not start while starts are paused in the whole cloud, nor a VM that
      ended after it had begun without its guest's word on the program: a guest says so before its VM ends, so it was taken
      with the VM, by a hypervisor that started again, say, which takes all of a host at once; those of one host that had not
-     begun count once (`web.fold`, rule 2).  So what serves, and fails before it is ready, has taken the places of
+     begun count once (`web.core`, F2).  So what serves, and fails before it is ready, has taken the places of
      `max_unavailable` others at most.
   5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept, as many as are
      wanted.  If the load falls meanwhile, what is beyond goes, and leaves the next try its place.
