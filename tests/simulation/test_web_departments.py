@@ -61,7 +61,7 @@ def test_what_is_short_moves_to_who_has_fewer_for_its_weight(world: World) -> No
     assert wants(world, "blog", 2) == {"blog": 2, "hpc": 12, "news": 1, "shop": 1}
     assert not world.facts(f.HostSeized)  # everybody gave back in time
     assert not world.voids
-    serving = {name: len(world.seats[f"scheduler.{name}"].core.holdings.active) for name in NAMES}
+    serving = {name: len(world.seats[f"scheduler.{name}"].core.inventory.active) for name in NAMES}
     assert serving == {"blog": 2, "news": 1, "shop": 1}
 
 

@@ -1,4 +1,4 @@
-"""What a web department claims, and why instances come and go (`scheduler.core.web.core`, `.beside`), at each boundary."""
+"""What a web department claims, and why instances come and go (`scheduler.core.web.core`, `.claim`), at each boundary."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from schemas.releases import Release
 from services.domain.core import NEVER
 from services.domain.custody.state import Quota
 from services.scheduler.core.policies.scale_steps import Change
-from services.scheduler.core.web import beside as web_beside
-from services.scheduler.core.web import ends as web_ends
+from services.scheduler.core.web import claim as web_claim
 from services.scheduler.core.web import rolls as web_rolls
+from services.scheduler.core.web import termination
 from services.scheduler.core.web.answers import Bucket
-from services.scheduler.core.web.beside import HOSTS_MAX, Room
+from services.scheduler.core.web.claim import HOSTS_MAX, Room
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.core.web.release import Plan, Roll
 from services.scheduler.core.web.rolls import Step
@@ -38,7 +38,7 @@ def core(site: Site, **policy: Any) -> WebCore:
     department = msgspec.structs.replace(config.departments[0], web=web)
     custody.state.config = msgspec.structs.replace(config, departments=(department,))
     found = WebCore(custody, "web")
-    found.state.serving = found.holdings.serving
+    found.state.serving = found.inventory.serving
     return found
 
 
@@ -178,7 +178,7 @@ def told(
         site.world.custody.state.hosts[name].cores = 0
     web = core(site)
     step = step_of(web, Plan((), 0, 0, 0) if planned else None, Roll(wanted=7))
-    reason = web_beside.why(web._picture(web.scene(0.0), []), step, target, room, fewer)
+    reason = web_claim.why(web._picture(web.scene(0.0), []), step, target, room, fewer)
     assert reason.code is Code.ROOM_BESIDE
     return dict(reason.params)
 
@@ -401,8 +401,8 @@ def test_of_cordoned_hosts_the_names_are_told_in_their_order() -> None:
     web = core(site)
     for name in ("h3", "h1"):
         site.world.cordon(name)
-        web.holdings.host_changed(name)
-    reason = web_beside.why(web._picture(web.scene(0.0), []), step_of(web, None), 3, Room(3, 0), 0)
+        web.inventory.host_changed(name)
+    reason = web_claim.why(web._picture(web.scene(0.0), []), step_of(web, None), 3, Room(3, 0), 0)
     assert reason.params["cordoned"] == ["h1", "h3"]
 
 
@@ -411,7 +411,7 @@ def test_one_that_is_closed_is_gone_and_one_that_leaves_drains_if_it_may() -> No
     scene = found.scene(0.0)
     units = [scene.unit(f"web.{n}") for n in (1, 3)]
     why = because(Code.VM_ENDED)
-    closings = [web_ends.close(unit, Disposal.FAILED, why) for unit in units]
+    closings = [termination.close(unit, Disposal.FAILED, why) for unit in units]
     seen = found._picture(scene, closings)
     assert (list(seen.gone), seen.count, seen.draining) == (["web.1", "web.3"], 0, 1)
     left = found._without(scene._replace(drain_s=1.0), found._picture(scene, []), units)

@@ -462,7 +462,7 @@ def test_when_somebody_came_into_service_after_nobody_is_remembered() -> None:
     ("harm", "found"),
     [
         (lambda core: setattr(core.state, "serving", 5), "2 instances are in service, 5 are counted"),
-        (lambda core: core.holdings.hosts.pop("h1"), "what the department holds differs from custody"),
+        (lambda core: core.inventory.hosts.pop("h1"), "what the department holds differs from custody"),
         (lambda core: setattr(core, "department", None), "the department is configured otherwise"),
         (lambda core: core.capacities.of_host.pop("h1"), "the capacities differ from custody"),
         (lambda core: setattr(core, "_per_host", 77), "a host carries 1 instances, not 77"),

@@ -1,4 +1,4 @@
-"""Instances on hosts: who goes, where new ones come, which hosts go back (`scheduler.core.web.hosts`, `.holdings`)."""
+"""Instances on hosts: who goes, where new ones come, which hosts go back (`scheduler.core.web.hosts`, `.inventory`)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.scheduler.core.state.shape import Shape
 from services.scheduler.core.web import hosts as web_hosts
-from services.scheduler.core.web.holdings import Holdings, too_small
 from services.scheduler.core.web.hosts import Picture
+from services.scheduler.core.web.inventory import Inventory, too_small
 from tests.support.world import World, cloud, web
 
 MEMORY_MB = 1024
@@ -53,8 +53,8 @@ class Site:
         )
 
     @property
-    def held(self) -> Holdings:
-        return Holdings.of(self.world.custody, "web", SHAPE, self.most)
+    def held(self) -> Inventory:
+        return Inventory.of(self.world.custody, "web", SHAPE, self.most)
 
     def picture(self, *, gone: str = "", drained: str = "", quiet: str = "") -> Picture:
         def units(numbers: str) -> dict[str, None]:
@@ -128,7 +128,7 @@ def test_who_drains_on_a_cordoned_host_takes_no_room_that_others_could_have() ->
     assert Site("sd sd").picture().apart() == 0
 
 
-# --------------------------------------------------------------------------------------------------------------- holdings
+# -------------------------------------------------------------------------------------------------------------- inventory
 
 
 def test_a_host_is_held_while_it_is_and_nothing_is_known_of_it_then() -> None:
@@ -220,7 +220,7 @@ def test_a_host_is_too_small_for_less_than_one_instance(cores: int, memory_mb: i
 
 
 def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> None:
-    held = Holdings.of(Site("-").world.custody, "web", Shape(1, 0, 0, False), 7)
+    held = Inventory.of(Site("-").world.custody, "web", Shape(1, 0, 0, False), 7)
     assert held.room(held.host("h1")) == 7
 
 
@@ -320,7 +320,7 @@ def test_new_ones_come_where_most_are_that_has_room_then_by_name() -> None:
 
 def test_of_hosts_alike_the_first_name_is_taken_in_whatever_order_they_came() -> None:
     site = Site("- - -")
-    held = Holdings(site.world.custody, "web", SHAPE, 1)
+    held = Inventory(site.world.custody, "web", SHAPE, 1)
     for name in ("h2", "h3", "h1"):
         held.host_changed(name)
     assert web_hosts.places(held, 9, site.world.now) == ["h1", "h2", "h3"]

@@ -1,4 +1,4 @@
-"""How many instances there should be, each rule at its boundary (`scheduler.core.web.number`, `.signals`, `.answers`)."""
+"""How many instances there should be, each rule at its boundary (`scheduler.core.web.autoscaler`, `.signals`, `.answers`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from services.scheduler.core.policies import scale_flaps, scale_steps
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.policies.scale_flaps import Course
 from services.scheduler.core.web import answers as web_answers
-from services.scheduler.core.web import number as web_number
+from services.scheduler.core.web import autoscaler
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.core.web.answers import ERRORS_MIN, GRACE, MARGIN, TIMES, Bucket, Sum
-from services.scheduler.core.web.number import Bounds, Situation, desired
+from services.scheduler.core.web.autoscaler import Bounds, Situation, desired
 from services.scheduler.core.web.release import Roll
 from services.scheduler.core.web.signals import LOAD_LOST_S, UTILISATION_MAX, Word
 from services.scheduler.core.web.state import State
@@ -121,7 +121,7 @@ def test_whose_claim_the_maximum_cuts_is_told() -> None:
 
 @pytest.mark.parametrize(("maximum", "most"), [(None, 10), (0, 0), (3, 6), (5, 10), (9, 10)])
 def test_the_maximum_is_the_policys_and_what_the_departments_hosts_carry(maximum: int | None, most: int) -> None:
-    assert web_number.most(web("web", maximum=maximum), policy(), 2) == most
+    assert autoscaler.most(web("web", maximum=maximum), policy(), 2) == most
 
 
 # ------------------------------------------------------------------------------------------------------- steps, flap budget
@@ -182,9 +182,9 @@ def test_when_more_is_allowed_is_the_budgets_time_or_a_limits() -> None:
     bounds = Bounds.of(terms)
     budget = scale_flaps.free_at(busy, 1, NOW)
     step = NOW + 50.0
-    assert web_number.freed_at(State(course=busy, changes=changes), terms, bounds, NOW) == min(step, budget)
-    assert web_number.freed_at(State(course=busy), terms, bounds, NOW) == budget
-    assert web_number.freed_at(State(changes=changes), terms, bounds, NOW) == step
+    assert autoscaler.freed_at(State(course=busy, changes=changes), terms, bounds, NOW) == min(step, budget)
+    assert autoscaler.freed_at(State(course=busy), terms, bounds, NOW) == budget
+    assert autoscaler.freed_at(State(changes=changes), terms, bounds, NOW) == step
 
 
 # ------------------------------------------------------------------------------------------------------------ claims, silence
@@ -328,7 +328,7 @@ def test_by_whose_word_and_in_which_requests_is_told_with_the_number() -> None:
     for told, looked_s in (({}, 0.0), ({"window_s": 2.0}, 2.0), ({"window_s": 2.0, "held_s": 9.0}, 9.0)):
         for at_s, so in ((looked_s, True), (looked_s + 0.1, False)):
             of = Situation(state(load_by={"zoe": NOW - at_s}), policy(), Bounds.of(policy()), 10, NOW, ())
-            assert ("load_by" in web_number._by_word(of, because(Code.AT_MINIMUM, **told)).params) is so
+            assert ("load_by" in autoscaler._by_word(of, because(Code.AT_MINIMUM, **told)).params) is so
     assert "requests_per_s" not in number(state(rate=None, per_instance=10.0))[2]
     assert "requests_per_s" not in number(state(rate=1.0, per_instance=None))[2]
 

@@ -11,7 +11,7 @@ from schemas import facts as f
 from schemas.reasons import Code
 from services.domain import text as sentences
 from services.domain.custody.rules import RULES
-from services.scheduler.core.web import beside
+from services.scheduler.core.web import claim as web_claim
 from services.scheduler.core.web.hosts import Picture
 from services.scheduler.core.web.release import STABLE_S
 from services.scheduler.core.web.rolls import Step
@@ -80,7 +80,7 @@ def test_a_claim_for_the_surge_says_so_and_so_does_its_end(signal_timeout_s: flo
 
 def test_a_claim_for_a_cordoned_host_in_use_says_so() -> None:
     world, _ = site(instances=2)
-    in_use = min(core(world).holdings.hosts)
+    in_use = min(core(world).inventory.hosts)
     world.drain(in_use, None)
     world.advance(10)
     told = [sentences.sentence(fact.reason) for fact in world.facts(f.DemandChanged)[1:]]
@@ -90,13 +90,13 @@ def test_a_claim_for_a_cordoned_host_in_use_says_so() -> None:
 
 def test_a_claim_names_all_that_takes_room_beside_the_instances() -> None:
     world, _ = site(instances=2)
-    held = core(world).holdings
+    held = core(world).inventory
     seen = Picture(held, {}, {}, {})
-    told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=3, draining=2), fewer=0)
+    told = web_claim.why(seen, Step(None, None, None), 2, web_claim.Room(wanted=3, draining=2), fewer=0)
     assert told.params == {"not_ready": 1, "draining": 2}
     assert sentences.sentence(told) == ("1 successor comes for instances that are not ready; 2 instances still drain")
     held.small["tiny"] = None
-    told = beside.why(seen, Step(None, None, None), 2, beside.Room(wanted=2, draining=0), fewer=0)
+    told = web_claim.why(seen, Step(None, None, None), 2, web_claim.Room(wanted=2, draining=0), fewer=0)
     assert sentences.sentence(told) == "1 host is too small for an instance"
 
 

@@ -13,8 +13,8 @@ from schemas.facts import AUTHORS_MAX
 from schemas.reasons import Code, because
 from services.domain.text import sentence
 from services.provisioner.core.provisioner import ProvisionerCore
+from services.scheduler.core.web.autoscaler import Bounds, Situation, desired
 from services.scheduler.core.web.core import WebCore
-from services.scheduler.core.web.number import Bounds, Situation, desired
 from services.scheduler.core.web.signals import LOAD_LOST_S, Word, claimed, usual, word
 from services.scheduler.core.web.state import State
 from services.scheduler.lookahead.why_web import Told, troubles, why

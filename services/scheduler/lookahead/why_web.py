@@ -28,8 +28,8 @@ from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.shortage import kept_from, shares_of_others
 from services.domain.sharing.withheld import withheld
 from services.scheduler.core.policies.scale import level
-from services.scheduler.core.web import ends as web_ends
 from services.scheduler.core.web import rolls as web_rolls
+from services.scheduler.core.web import termination
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.core.web.rolls import Releases
 from services.scheduler.meter.answers import Failing
@@ -58,7 +58,7 @@ NOTHING_TOLD: Final = Told()
 def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     target, reason = core.desired(now)
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
-    active, found = len(core.holdings.active), [*not_ready(core, now), reason]
+    active, found = len(core.inventory.active), [*not_ready(core, now), reason]
     if core.missing(now):
         found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
     found += [*unseen(core, now, told), *refused(core, told), *failing(core, told)]
@@ -143,7 +143,7 @@ def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
 def _ending(core: WebCore, now: float) -> list[Reason]:
     """Rule 2."""
     found, units = [], core.custody.state.units
-    drains = [units[name].drains_until or now for name in core.holdings.draining]
+    drains = [units[name].drains_until or now for name in core.inventory.draining]
     if drains:
         left_s = max(0.0, round(max(drains) - now, 3))
         found.append(because(Code.DRAINING, instances=len(drains), left_s=left_s))
@@ -153,7 +153,7 @@ def _ending(core: WebCore, now: float) -> list[Reason]:
 def not_ready(core: WebCore, now: float) -> list[Reason]:
     """Rule 1."""
     scene = core.scene(now)
-    names = web_ends.not_ready(scene)
+    names = termination.not_ready(scene)
     if not names:
         return []
     words = [core.state.unready[name] for name in names]
@@ -167,14 +167,14 @@ def not_ready(core: WebCore, now: float) -> list[Reason]:
         "for_s": round(max(0.0, now - readiness.since(words[0])), 1),
         "unreachable_s": core.policy.unreachable_s,
     }
-    if web_ends.is_balancers_word(scene):
+    if termination.is_balancers_word(scene):
         told["by"] = sorted({who for one in words for who in one})[:ANSWERS_MAX]
     return [because(Code.NOT_READY, **told)]
 
 
 def _of_start(core: WebCore) -> dict[str, str]:
     """What the guest of the first one that starts says of its health check."""
-    words = ((name, core.state.unready.get(name)) for name in core.holdings.starting)
+    words = ((name, core.state.unready.get(name)) for name in core.inventory.starting)
     return next(({"unit": name, "answer": readiness.answer(one)} for name, one in words if one), {})
 
 

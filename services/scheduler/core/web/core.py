@@ -8,8 +8,8 @@ Theory of operation
   A core that had nothing to say rests: it says so again without looking, until a fact concerns it or its wake-up time comes.
 
 Rules
-  1. How many instances there should be is decided in `web.number`; which ones go, and where new ones are placed, in
-     `web.hosts`; how they end, in `web.ends`: in service, they drain first.
+  1. How many instances there should be is decided in `web.autoscaler`; which ones go, and where new ones are placed, in
+     `web.hosts`; how they end, in `web.termination`: in service, they drain first.
   2. No signal for `signal_timeout_s` though instances are in service: the number is held, and `demand.changed` says
      `signal_missing`, once; and says something else once signals have come back (`web.signals`).
   3. What counts as one of the wanted is active: it does not drain.  More than wanted there may be while those that are not
@@ -22,12 +22,12 @@ Rules
      successor waits for the place of one that drains.  With `surge = "idle"` the hosts for it are no part of the claim: they
      are wanted beside it, if they are idle (`if_idle`), and kept as long as the update needs them.
   5. A failed instance is replaced under a new number: the first time at once, then later and later (F2).
-  6. Notice (held above quota): hosts go back as `web.ends` says; nothing is placed meanwhile.
+  6. Notice (held above quota): hosts go back as `web.termination` says; nothing is placed meanwhile.
   7. A department that is not configured, or closed, wants no instance and no host.
-  8. Where the hosts are others and the number of instances is the same, the reason is that of the hosts (`web.beside`).
+  8. Where the hosts are others and the number of instances is the same, the reason is that of the hosts (`web.claim`).
 
 What it folds
-  What a decision needs to be quick (holdings, capacities, limits) are views, kept up to date by `apply`, rebuilt by `load`.
+  What a decision needs to be quick (inventory, capacities, limits) are views, kept up to date by `apply`, rebuilt by `load`.
   F1. Each handler returns True if a decision may be another one after the fact: then the core does not rest any more.
   F2. A failure is an instance whose program or VM ended, that did not come up, or that was not ready for too long, unless it
       was draining.  Failures in a row make a replacement wait longer and longer (`backoff_s`), until one has served for
@@ -60,21 +60,20 @@ from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.limits import Limits
 from services.scheduler.core.state.shape import Shape
 from services.scheduler.core.web import answers as web_answers
-from services.scheduler.core.web import beside as web_beside
-from services.scheduler.core.web import ends as web_ends
+from services.scheduler.core.web import autoscaler, termination
+from services.scheduler.core.web import claim as web_claim
 from services.scheduler.core.web import hosts as web_hosts
-from services.scheduler.core.web import number as web_number
 from services.scheduler.core.web import release as web_release
 from services.scheduler.core.web import rolls as web_rolls
 from services.scheduler.core.web import signals as web_signals
-from services.scheduler.core.web.beside import Room
-from services.scheduler.core.web.ends import Scene
-from services.scheduler.core.web.holdings import Holdings
+from services.scheduler.core.web.autoscaler import Number, whose
+from services.scheduler.core.web.claim import Room
 from services.scheduler.core.web.hosts import Picture
-from services.scheduler.core.web.number import Number, whose
+from services.scheduler.core.web.inventory import Inventory
 from services.scheduler.core.web.release import Roll, Seen
 from services.scheduler.core.web.rolls import Releases, Step
 from services.scheduler.core.web.state import STABLE_S, State, backoff_s
+from services.scheduler.core.web.termination import Scene
 
 TOGETHER_S: Final = 5.0  # OpenNebula is asked once a second or two, and tells of all VMs then
 _NOT_READY: Final = (Code.NOT_READY, Code.UNREACHABLE)
@@ -132,7 +131,7 @@ class WebCore:
     # Rule 1.
 
     def _on_host(self, fact: f.HostFact, _meta: Meta) -> bool:
-        held = self.holdings.host_changed(fact.host)
+        held = self.inventory.host_changed(fact.host)
         if self.capacities.update(self.custody, fact.host):
             self._per_host = None
             return True
@@ -209,10 +208,10 @@ class WebCore:
         return True
 
     def releases(self, now: float) -> Releases:
-        return Releases(self.custody, self.dept, self.policy, self.holdings, self.state, self.state.roll, now)
+        return Releases(self.custody, self.dept, self.policy, self.inventory, self.state, self.state.roll, now)
 
     def _on_vm_allocated(self, fact: f.VmAllocated, _meta: Meta) -> bool:
-        return fact.host in self.holdings.hosts and self.holdings.host_changed(fact.host)
+        return fact.host in self.inventory.hosts and self.inventory.host_changed(fact.host)
 
     def _on_vm_started(self, fact: f.VmStarted, _meta: Meta) -> bool:
         if fact.unit not in self.custody.index.open.get(self.dept, ()):
@@ -221,12 +220,12 @@ class WebCore:
         return True
 
     def _on_vm_ended(self, _fact: f.VmEnded, _meta: Meta) -> bool:
-        return self.holdings.vm_ended()
+        return self.inventory.vm_ended()
 
     def _on_placed(self, fact: f.UnitPlaced, _meta: Meta) -> bool:
         if not self._mine(fact.unit):
             return False
-        self.holdings.placed(fact.unit)
+        self.inventory.placed(fact.unit)
         self.limits.placed(fact.unit)
         self.state.to_replace = max(0, self.state.to_replace - 1)
         return True
@@ -234,7 +233,7 @@ class WebCore:
     def _on_began(self, fact: f.AttemptBegan, _meta: Meta) -> bool:
         if not self._mine(fact.unit):
             return False
-        self.holdings.began(fact.unit)
+        self.inventory.began(fact.unit)
         self.limits.began(fact.unit)
         readiness.began(self.state.unready, fact.unit)
         seen = self.releases(0.0).look(self.custody.state.units[fact.unit])
@@ -245,7 +244,7 @@ class WebCore:
     def _on_draining(self, fact: f.InstanceDraining, _meta: Meta) -> bool:
         if not self._mine(fact.unit):
             return False
-        self.holdings.drains(fact.unit)
+        self.inventory.drains(fact.unit)
         if fact.reason.code is Code.ROLLING:
             self.state.followed[fact.unit] = int(str(fact.reason.params.get("release", 0)))
         self._count()
@@ -259,7 +258,7 @@ class WebCore:
         if self.custody.state.units[name].began_at is None and fact.by != "guest":
             return False
         if fact.state == "drained":
-            if name not in self.holdings.draining:
+            if name not in self.inventory.draining:
                 return False
             state.drained[name] = None
             return True
@@ -304,7 +303,7 @@ class WebCore:
             state.retry_at = now + backoff_s(state.failures)
         if why.code in _NOT_READY:
             state.replaced_at = now
-        if why.code not in _NOT_READY or len(self.holdings.active) < (state.target or 0):
+        if why.code not in _NOT_READY or len(self.inventory.active) < (state.target or 0):
             state.to_replace += 1
 
     def _on_broken(self, names: tuple[str, ...]) -> None:
@@ -329,7 +328,7 @@ class WebCore:
 
     def _forget(self, name: str) -> None:
         """Its attempt is closed or broken."""
-        self.holdings.ended(name)
+        self.inventory.ended(name)
         self.limits.closed(name)
         self.state.drained.pop(name, None)
         self.state.followed.pop(name, None)
@@ -359,7 +358,7 @@ class WebCore:
 
     def _count(self) -> None:
         """The number in service may have changed; if so, the window begins anew."""
-        serving = self.holdings.serving
+        serving = self.inventory.serving
         if serving != self.state.serving:
             self.state.serves_at = self.state.serves_at if self.state.serving else self.custody.state.at
             self.state.serving, self.state.since = serving, self.custody.state.at
@@ -378,11 +377,11 @@ class WebCore:
         """All views anew, from custody and configuration."""
         self.department = self._configured()
         self.policy = (self.department.web if self.department else None) or WebPolicy()
-        self._bounds = web_number.Bounds.of(self.policy)
+        self._bounds = autoscaler.Bounds.of(self.policy)
         config = self.custody.state.config
         self._usual = web_signals.usual(config, self.department) if config is not None and self.department else ()
         self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
-        self.holdings = self._fresh()
+        self.inventory = self._fresh()
         self.capacities = Capacities.of(self.custody)
         self._per_host = None
         self.limits = Limits(self.custody, lambda _unit: NEVER, lambda: self.policy.boot_timeout_s)
@@ -396,8 +395,8 @@ class WebCore:
         closed = self.dept in self.custody.state.closed
         return found if found is not None and found.kind == "web" and not closed else None
 
-    def _fresh(self) -> Holdings:
-        return Holdings.of(self.custody, self.dept, self.shape, self.policy.instances_per_host)
+    def _fresh(self) -> Inventory:
+        return Inventory.of(self.custody, self.dept, self.shape, self.policy.instances_per_host)
 
     def per_host(self) -> int:
         """Instances on a host: as configured, if the smallest usable host can carry them."""
@@ -415,9 +414,9 @@ class WebCore:
 
     def _check_views(self) -> list[str]:
         found = []
-        if self.holdings.serving != self.state.serving:
-            found.append(f"{self.holdings.serving} instances are in service, {self.state.serving} are counted")
-        if self._fresh().as_data() != self.holdings.as_data():
+        if self.inventory.serving != self.state.serving:
+            found.append(f"{self.inventory.serving} instances are in service, {self.state.serving} are counted")
+        if self._fresh().as_data() != self.inventory.as_data():
             found.append("what the department holds differs from custody")
         if self._configured() != self.department:
             found.append("the department is configured otherwise")
@@ -436,7 +435,7 @@ class WebCore:
         state = self.state
         spoken = [*state.drained, *state.followed, *state.unready, *state.ready_at, *state.ended]
         found = [f"{name} is gone, and what was said of it is not" for name in spoken if name not in live]
-        drains = {name for name in live if name in self.holdings.draining}
+        drains = {name for name in live if name in self.inventory.draining}
         found += [f"{name} has drained and does not drain" for name in self.state.drained if name not in drains]
         return found
 
@@ -471,18 +470,18 @@ class WebCore:
     def _desired(self, state: State, now: float) -> Number:
         if self.department is None:
             return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
-        return web_number.desired(
-            web_number.Situation(state, self.policy, self._bounds, self._most(), now, self._usual)
+        return autoscaler.desired(
+            autoscaler.Situation(state, self.policy, self._bounds, self._most(), now, self._usual)
         )
 
     def _most(self) -> int:
         """Instances that there may be."""
-        return web_number.most(self.department, self.policy, self.per_host()) if self.department is not None else 0
+        return autoscaler.most(self.department, self.policy, self.per_host()) if self.department is not None else 0
 
     @property
     def ready(self) -> int:
         """Instances that serve: in service, not draining, and nobody says that they are not ready."""
-        held = self.holdings
+        held = self.inventory
         return held.serving - sum(1 for name in self.state.unready if name in held.active and name not in held.starting)
 
     def missing(self, now: float) -> bool:
@@ -507,25 +506,25 @@ class WebCore:
             return []
         target, reason = self.desired(now)
         scene, notice = self.scene(now), self.notice()
-        closings = web_ends.closings(scene, target, self._most())
+        closings = termination.closings(scene, target, self._most())
         seen = self._picture(scene, closings)
-        given_up = web_ends.give_up(scene, seen)
+        given_up = termination.give_up(scene, seen)
         if given_up:  # the rest follows with the next decision, which sees them gone
             return [*closings, *given_up][:FACTS_MAX]
         step = self._step(seen, target, now)
         if notice:
             told = self._claim(seen, step, (target, reason), Room(target, 0), now)  # what drains goes with its host
-            rest = web_ends.give_back(scene, seen, notice)
+            rest = termination.give_back(scene, seen, notice)
             return [*step.words, *told, *closings, *rest][:FACTS_MAX]
-        spare = 0 if step.plan is not None else web_ends.spare(scene, target, self._most())
+        spare = 0 if step.plan is not None else termination.spare(scene, target, self._most())
         most = target + spare
         ended: list[f.Fact] = []
         if step.plan is not None:
             most, leave = step.plan.most, [scene.unit(name) for name in step.plan.leave]
-            ended += web_ends.ends(scene, leave, because(Code.ROLLING, release=step.at.roll.wanted))
+            ended += termination.ends(scene, leave, because(Code.ROLLING, release=step.at.roll.wanted))
             seen = self._without(scene, seen, leave)
         surplus = web_hosts.surplus(seen, most, self.per_host())
-        ended += web_ends.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
+        ended += termination.ends(scene, surplus, self._cause(target, reason, Code.SCALE_DOWN))
         seen = self._without(scene, seen, surplus)
         room = self._room(step, target, most, seen.draining)
         claim = self.claim(seen, *room)
@@ -537,7 +536,7 @@ class WebCore:
         return [*found, *placed][:FACTS_MAX]
 
     def _why_given(self, host: str, claim: int) -> Reason:
-        if host in self.holdings.cordoned:
+        if host in self.inventory.cordoned:
             return because(Code.CORDONED, hosts=[host])
         return because(Code.NOT_NEEDED, demand=claim)
 
@@ -555,19 +554,19 @@ class WebCore:
 
     def _without(self, scene: Scene, seen: Picture, units: list[Unit]) -> Picture:
         """Those are to end."""
-        drained = [unit for unit in units if web_ends.drains(scene, unit)]
-        return seen.without([unit for unit in units if not web_ends.drains(scene, unit)], drained)
+        drained = [unit for unit in units if termination.drains(scene, unit)]
+        return seen.without([unit for unit in units if not termination.drains(scene, unit)], drained)
 
     def scene(self, now: float) -> Scene:
         drain_s = self.policy.drain_s if self.department is not None else 0.0
         terms = self.releases(now).terms
-        return Scene(self.custody, self.dept, self.policy, drain_s, self.state, self.holdings, self.limits, terms, now)
+        return Scene(self.custody, self.dept, self.policy, drain_s, self.state, self.inventory, self.limits, terms, now)
 
     def _picture(self, scene: Scene, closings: list[f.AttemptClosed]) -> Picture:
         """What is held without those that are being closed."""
-        held = self.holdings
+        held = self.inventory
         gone = {fact.unit: None for fact in closings if fact.unit in held.active or fact.unit in held.draining}
-        first = dict.fromkeys([*web_ends.not_ready(scene), *self.quiet(scene.now)])
+        first = dict.fromkeys([*termination.not_ready(scene), *self.quiet(scene.now)])
         return Picture(held, gone, {}, {name: rank for rank, name in enumerate(first)})
 
     def _cause(self, target: int, reason: Reason, code: Code) -> Reason:
@@ -590,10 +589,10 @@ class WebCore:
         hosts = self.custody.state.hosts
         if self.department is not None:
             times.append(self._bounds.wake_at(self._decided_at, self.policy))
-            times.append(web_number.freed_at(state, self.policy, self._bounds, self._decided_at))
-        times += [state.retry_at, *(hosts[name].quarantine_until for name in self.holdings.quarantined)]
+            times.append(autoscaler.freed_at(state, self.policy, self._bounds, self._decided_at))
+        times += [state.retry_at, *(hosts[name].quarantine_until for name in self.inventory.quarantined)]
         target, most = (self.desired(self._decided_at)[0], self._most()) if state.unready else (0, 0)
-        times.append(web_ends.wake_at(self.scene(self._decided_at), target, most))
+        times.append(termination.wake_at(self.scene(self._decided_at), target, most))
         times.append(web_rolls.wake_at(self.releases(self._decided_at)))
         return min([self.limits.next_due(), *(time for time in times if time > self._decided_at)])
 
@@ -604,11 +603,11 @@ class WebCore:
 
     def claim(self, seen: Picture, wanted: int, draining: int) -> int:
         """Rule 4: hosts wanted in all.  `draining`: instances that take room beside the wanted ones."""
-        return max(self._needed(seen, wanted, draining), len(self.holdings.hosts) - len(seen.idle()))
+        return max(self._needed(seen, wanted, draining), len(self.inventory.hosts) - len(seen.idle()))
 
     def _needed(self, seen: Picture, wanted: int, draining: int) -> int:
         """Of these, what instances need, wherever they are."""
-        held, idle = self.holdings, seen.idle()
+        held, idle = self.inventory, seen.idle()
         beside = max(0, wanted + draining - seen.apart())
         needed, able = -(-beside // self.per_host()), self.capacities.able(self.shape)
         if able < len(self.capacities.of_host):  # more would only bring hosts that carry nothing
@@ -640,7 +639,7 @@ class WebCore:
         if missing and told == (hosts, if_idle, target):
             reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=self.state.serving)
         elif self.department is not None and (target, missing) == (self.state.target, self.state.missing):  # rule 8
-            reason = web_beside.why(seen, step, target, room, told[0] + told[1] - claim)
+            reason = web_claim.why(seen, step, target, room, told[0] + told[1] - claim)
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason)]
 
     def _placements(self, step: Step, seen: Picture, target: int, spare: int, reason: Reason) -> list[f.UnitPlaced]:
@@ -651,7 +650,7 @@ class WebCore:
         if not count or at.now < retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
-        hosts = web_hosts.places(self.holdings, count, at.now)
+        hosts = web_hosts.places(self.inventory, count, at.now)
         replacing = self.state.to_replace + spare
         cause = self._cause(target, reason, Code.SCALE_UP)
         if at.roll.stage == "rolling":

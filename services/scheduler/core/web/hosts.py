@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 from schemas.ids import sort_key
 from services.domain.custody.state import Host, Unit
-from services.scheduler.core.web.holdings import Holdings, too_small
+from services.scheduler.core.web.inventory import Inventory, too_small
 
 Ranks = Mapping[
     str, int
@@ -34,7 +34,7 @@ class Picture:
     """What the department holds without the instances that are being closed (`gone`), where those that begin to drain
     (`drained`) do so already."""
 
-    def __init__(self, held: Holdings, gone: dict[str, None], drained: dict[str, None], ranks: Ranks) -> None:
+    def __init__(self, held: Inventory, gone: dict[str, None], drained: dict[str, None], ranks: Ranks) -> None:
         self.held, self.gone, self.drained, self.ranks = held, gone, drained, ranks
         self._left: dict[str, int] = {}  # hosts of those that are gone -> live instances left there
         self._idle: list[str] | None = None
@@ -166,7 +166,7 @@ def shortage(seen: Picture, target: int) -> int:
     return max(0, target - (seen.count - len(seen.leaving())))
 
 
-def places(held: Holdings, count: int, now: float) -> list[str]:
+def places(held: Inventory, count: int, now: float) -> list[str]:
     """Hosts for up to `count` new instances, one name for each (rule 3).  Attempts being closed still have their room."""
     hosts = [held.host(name) for name in held.roomy]
     usable = [host for host in hosts if host.cordoned is None and host.quarantine_until <= now]

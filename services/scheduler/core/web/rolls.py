@@ -26,8 +26,8 @@ from services.domain.custody.state import Unit
 from services.scheduler.core.web import answers as web_answers
 from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web import release as web_release
-from services.scheduler.core.web.holdings import Holdings
 from services.scheduler.core.web.hosts import Picture
+from services.scheduler.core.web.inventory import Inventory
 from services.scheduler.core.web.release import Plan, Roll, Seen, Terms
 from services.scheduler.core.web.state import State
 
@@ -40,7 +40,7 @@ class Releases(NamedTuple):
     custody: Custody
     dept: str
     policy: WebPolicy
-    held: Holdings
+    held: Inventory
     state: State
     roll: Roll
     now: float

@@ -23,7 +23,7 @@ from services.scheduler.core.state.shape import Shape
 Names = dict[str, None]
 
 
-class Holdings:
+class Inventory:
     __slots__ = (
         "active",
         "carrying",
@@ -60,7 +60,7 @@ class Holdings:
         self.roomy: Names = {}
 
     @classmethod
-    def of(cls, custody: Custody, dept: str, shape: Shape, most: int) -> Holdings:
+    def of(cls, custody: Custody, dept: str, shape: Shape, most: int) -> Inventory:
         found = cls(custody, dept, shape, most)
         for name in custody.index.held.get(dept, ()):
             found.host_changed(name)

@@ -42,8 +42,8 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Quota, Unit
 from services.scheduler.core.state.limits import Limits
 from services.scheduler.core.web import hosts as web_hosts
-from services.scheduler.core.web.holdings import Holdings
 from services.scheduler.core.web.hosts import Picture
+from services.scheduler.core.web.inventory import Inventory
 from services.scheduler.core.web.release import Terms
 from services.scheduler.core.web.state import State
 
@@ -64,7 +64,7 @@ class Scene(NamedTuple):
     policy: WebPolicy
     drain_s: float
     state: State
-    held: Holdings
+    held: Inventory
     limits: Limits
     terms: Terms
     now: float
