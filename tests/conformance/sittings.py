@@ -1,6 +1,7 @@
-"""The five sittings in which the session of calls was recorded: what each began with, and what happened beside the calls.
+"""The five sittings in which the session of calls was recorded: what each began with, and what happened beside the calls that
+are compared.
 
-`before` and `after` name what happens around a case: VMs that were made without being recorded, hosts that were
+`before` and `after` name what happens around a case: what was made or renamed by calls that are not compared, hosts that were
 probed, drivers that were slow (a recorded answer shows a transient state) or failed.
 """
 
@@ -39,9 +40,9 @@ def made(state: str, template: str = TEMPLATE, host: int | None = None) -> Actio
     return "made", {"state": state, "template": template, "host": host}
 
 
-def brought(vm: int, state: str, host: int | None = None) -> Action:
-    """A VM that has been brought into a state."""
-    return "brought", {"vm": vm, "state": state, "host": host}
+def named(host: int, name: str) -> Action:
+    """A host has another name than when it was made."""
+    return "named", {"host": host, "name": name}
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ SITTINGS = (
         3,
         "051_host_info",
         before={
+            "074_host_info_disabled": (named(3, "newhost2"),),
             "079_host_info_enabled_8s": (steer(op="probe", host=3),),
             "125_vm_allocate_lowercase": (made("HOLD", _SMALL.format("tmp")),),
             "160_vm_deploy": (hold("dispatch", "dispatch", vm=0),),
@@ -156,32 +158,15 @@ SITTINGS = (
         },
     ),
     Sitting(
-        "devices",
+        "users",
         500,
         616,
         4,
         "",
         before={
-            "500_image_allocate_datablock": (hold("image", "image", host=0),),
-            "552_vm_deploy_other_cluster": (made("HOLD"), made("HOLD")),
-            "600_vm_updateconf": (hold("hotplug", "hotplug", vm=3), made("POWEROFF")),
-        },
-        after={
-            "501_image_info_just_allocated": (release("image"),),
-            "601_vm_info_updateconf": (release("hotplug"),),
+            "539_vm_allocate_volatile": (made("HOLD"),),
+            "557_vm_sched_req": (made("HOLD"), made("HOLD")),
         },
     ),
-    Sitting(
-        "hooks",
-        720,
-        729,
-        2,
-        "",
-        before={
-            "726_hook_info_after": (
-                made("HOLD", 'NAME="e"\nCPU=0.1\nMEMORY=64'),
-                made(_RUN, 'NAME="e2"\nCPU=0.1\nMEMORY=64'),
-            )
-        },
-    ),
+    Sitting("tokens", 720, 729, 2, ""),
 )

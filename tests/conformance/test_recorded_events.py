@@ -44,7 +44,6 @@ CALLS: dict[str, tuple[str, tuple[Any, ...]]] = {
     "host_update": ("one.host.update", (1, 'Q="1"', 1)),
     "host_allocate": ("one.host.allocate", ("hx", "dummy", "dummy", -1)),
     "host_delete": ("one.host.delete", (2,)),
-    "image_allocate": ("one.image.allocate", ('NAME="d"\nTYPE="DATABLOCK"\nSIZE=1', 1)),
     "auth_fail": ("one.vm.info", (0, False)),
     "hook_vm_allocate": ("one.vm.allocate", (_E2, True)),
     "hook_vm_deploy": ("one.vm.deploy", (1, 0, False, -1, "")),

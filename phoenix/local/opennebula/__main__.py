@@ -63,7 +63,6 @@ def _parser() -> argparse.ArgumentParser:
     add("--steering", action="store_true", help="allow phoenix.dummy.steer")
     add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")
     add("--events", default="", metavar="ADDRESS", help="address of the event publisher, as ipc://PATH")
-    add("--hook-commands", action="store_true", help="run the commands of hooks from DIR/hooks")
     add("--monitor-interval-s", type=float, default=2.0, help="seconds between probes of hosts and VMs")
     add("--pace", action="store_true", help="no faster than a real oned: 35 launches a second, 60 ends, 15 connections")
     return parser
@@ -131,7 +130,6 @@ def _settings(options: argparse.Namespace) -> Settings:
         data_dir=options.data,
         user=user,
         password=password,
-        hook_commands=options.hook_commands,
         pace=options.pace,
     )
 

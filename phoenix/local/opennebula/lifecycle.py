@@ -155,9 +155,6 @@ STEPS: dict[Lcm, Step] = {
         error=TRANSFER_ERROR,
     ),
     Lcm.CLEANUP_RESUBMIT: Step("cleanup", PENDING, PENDING),
-    Lcm.HOTPLUG: Step("hotplug", RUNNING, RUNNING),
-    Lcm.HOTPLUG_NIC: Step("hotplug", RUNNING, RUNNING),
-    Lcm.HOTPLUG_SNAPSHOT: Step("hotplug", RUNNING, RUNNING),
 }
 
 # A failure state, and the step that failed.

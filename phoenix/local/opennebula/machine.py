@@ -12,13 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from phoenix.local.driver import Driver, DriverError, HostSpec, VmSpec
-from phoenix.local.opennebula import devices
 from phoenix.local.opennebula.lifecycle import (
     BOOTED,
     CLEANING,
@@ -55,7 +53,6 @@ class Machine:
         self.clock = clock
         self.steering = steering
         self.listeners: list[Listener] = []
-        self.on_final: Callable[[Vm], None] | None = None
         self.pace: Pace | None = None
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._behind: set[asyncio.Task[None]] = set()
@@ -95,16 +92,12 @@ class Machine:
         vm.state, vm.lcm = state, lcm
         vm.touch()
         self._count(vm, target)
-        if vm.history and vm.history[-1].vm is None and lcm != Lcm.LCM_INIT:
-            vm.history[-1].vm = vm.snapshot()
         for listener in self.listeners:
             listener(vm)
         vm.prev_state, vm.prev_lcm = state, lcm
         vm.touch()
         if state == VmState.DONE:
             self.store.finish(vm)
-            if self.on_final:
-                self.on_final(vm)
 
     def _count(self, vm: Vm, target: Target) -> None:
         state, lcm = target
@@ -139,20 +132,6 @@ class Machine:
         vm.touch()
         return record
 
-    def split_history(self, vm: Vm, action: Action, user: User, request_id: int) -> None:
-        """A device or capacity was changed: accounting counts what follows as another stay on the same host."""
-        last, now = vm.history[-1], self.clock.second()
-        running = vm.state == VmState.ACTIVE
-        follower = dataclasses.replace(last, seq=last.seq + 1, stime=now, uid=-1, gid=-1, request_id=-1, vm=None)
-        last.etime = now
-        last.retime = last.retime or now
-        vm.history.append(follower)
-        follower.pstime = follower.petime = 0
-        if running:
-            follower.rstime = now
-        self.note(vm, action, user, request_id, index=-2)
-        follower.vm = vm.snapshot()
-
     def set_error(self, vm: Vm, text: str) -> None:
         """Set USER_TEMPLATE/ERROR."""
         when = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime(self.clock.now()))
@@ -162,8 +141,6 @@ class Machine:
     def finish_step(self, vm: Vm, ok: bool, message: str | None = None) -> None:
         """Leave a transient state, as if the hypervisor had answered so."""
         step = STEPS[Lcm(vm.lcm)]
-        if step.call == "hotplug":
-            vm.template = devices.attached(vm.template)
         if ok:
             self._stamp(vm, step.on_ok)
             self.move(vm, self._next(vm, step))
@@ -237,7 +214,7 @@ class Machine:
             self.finish_step(vm, ok, message)
 
     async def _ask(self, call: str, vm: Vm) -> None:
-        if call in ("dispatch", "hotplug"):
+        if call == "dispatch":
             if self.steering is not None:
                 await self.steering.gate(call, vm.id, vm.history[-1].host_id if vm.history else -1)
             return

@@ -111,26 +111,8 @@ def update(call: Call, host_id: int, text: str, mode: int) -> int:
     return host_id
 
 
-@method("one.host.rename", "is")
-def rename(call: Call, host_id: int, name: str) -> int:
-    """Change the name."""
-    host = _host_for(call, host_id, ADMIN)
-    for other in call.store.hosts.values():
-        if other.name == name and other.id != host_id:
-            raise OneError(ACTION, f"host cannot be renamed to {name} because it collides with host {other.id}")
-    host.name = name
-    return host_id
-
-
 def _samples(call: Call, host: Host, seconds: int) -> str:
     return render.samples(host.monitoring, seconds, call.one.clock.now())
-
-
-@method("one.host.monitoring", "i")
-def monitoring(call: Call, host_id: int) -> str:
-    """A host's samples."""
-    host = _host_for(call, host_id, USE)
-    return f"<MONITORING_DATA>{_samples(call, host, -1)}</MONITORING_DATA>"
 
 
 @method("one.hostpool.monitoring", "?i")

@@ -1,4 +1,4 @@
-"""one.system.*, and pools that this server only shows: zones, marketplaces, access rules."""
+"""one.system.*, and pools that this server only shows: access rules, datastores, and images, of which it has none."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from importlib import resources
 
 from phoenix.local.opennebula.auth import acl_numbers
 from phoenix.local.opennebula.calls import Call, method
-from phoenix.local.opennebula.render import text
-from phoenix.local.opennebula.templates import Template
+from phoenix.local.opennebula.methods_vmpool import ANY, filtered
+from phoenix.local.opennebula.model import Datastore
+from phoenix.local.opennebula.render import ids, owner, permissions, text
+from phoenix.local.opennebula.templates import Template, cdata
+from phoenix.local.opennebula.xmlrpc import escape
 
 VERSION = "7.4.0"
 
@@ -31,16 +34,6 @@ def config(call: Call) -> str:  # noqa: ARG001
     return f"<OPENNEBULA_CONFIGURATION>{configuration().inner_xml()}</OPENNEBULA_CONFIGURATION>"
 
 
-@method("one.zonepool.info")
-def zones(call: Call) -> str:
-    """One zone: this server."""
-    endpoint = Template({"ENDPOINT": [call.one.url], "ENDPOINT_GRPC": [""]}).inner_xml()
-    return (
-        "<ZONE_POOL><ZONE><ID>0</ID><NAME>OpenNebula</NAME><STATE>0</STATE>"
-        f"<TEMPLATE>{endpoint}</TEMPLATE><SERVER_POOL></SERVER_POOL></ZONE></ZONE_POOL>"
-    )
-
-
 @method("one.acl.info")
 def acls(call: Call) -> str:
     """The access rules; those that every user has come last, as oned prints them."""
@@ -53,3 +46,27 @@ def acls(call: Call) -> str:
             f"<ZONE>{zone:x}</ZONE><STRING>{text(rule.text)}</STRING></ACL>"
         )
     return f"<ACL_POOL>{''.join(parts)}</ACL_POOL>"
+
+
+def _datastore_xml(item: Datastore) -> str:
+    return (
+        f"<DATASTORE>{owner(item)}{permissions(item)}<DS_MAD>{cdata(item.ds_mad)}</DS_MAD><TM_MAD>{cdata(item.tm_mad)}</TM_MAD>"
+        f"<BASE_PATH>{cdata(f'/var/lib/one/datastores/{item.id}')}</BASE_PATH><TYPE>{item.type}</TYPE><DISK_TYPE>0</DISK_TYPE>"
+        f"<STATE>0</STATE><CLUSTERS>{ids(item.clusters)}</CLUSTERS><TOTAL_MB>{item.total_mb}</TOTAL_MB><FREE_MB>{item.free_mb}</FREE_MB>"
+        f"<USED_MB>{item.used_mb}</USED_MB><IMAGES></IMAGES><TEMPLATE>{item.template.inner_xml()}</TEMPLATE></DATASTORE>"
+    )
+
+
+@method("one.datastorepool.info")
+def datastores(call: Call) -> str:
+    """All datastores, newest first."""
+    things = filtered(call, ANY, [item for _, item in sorted(call.store.datastores.items(), reverse=True)], "DATASTORE")
+    return escape(
+        f"<DATASTORE_POOL>{''.join(_datastore_xml(item) for item in things if isinstance(item, Datastore))}</DATASTORE_POOL>"
+    )
+
+
+@method("one.imagepool.info", "iii")
+def images(call: Call, flag: int, start: int, end: int) -> str:  # noqa: ARG001
+    """Images: there are none, since VMs have volatile disks alone."""
+    return "<IMAGE_POOL></IMAGE_POOL>"

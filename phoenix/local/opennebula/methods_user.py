@@ -6,7 +6,7 @@ from phoenix.local.opennebula import quotas
 from phoenix.local.opennebula.auth import ADMIN, CREATE, MANAGE, USE, Need, hash_password, new_token
 from phoenix.local.opennebula.calls import Call, method
 from phoenix.local.opennebula.errors import INTERNAL, XML_RPC_API, OneError
-from phoenix.local.opennebula.methods_vm import parse_template, updated
+from phoenix.local.opennebula.methods_vm import parse_template
 from phoenix.local.opennebula.model import Group, User
 from phoenix.local.opennebula.render import ids, text, user_core
 from phoenix.local.opennebula.seed import new_user
@@ -68,19 +68,6 @@ def user_allocate(call: Call, name: str, password: str, driver: str, groups: lis
     return new_user(call.store, name, password, driver or "core", list(groups or [USERS_GROUP])).id
 
 
-@method("one.user.delete", "i")
-def user_delete(call: Call, user_id: int) -> int:
-    """Remove a user; what it owned stays."""
-    user = _user_for(call, user_id, ADMIN)
-    if user.id == 0:
-        raise OneError(INTERNAL, "Cannot delete user. oneadmin cannot be deleted.")
-    for group in user.groups:
-        call.store.groups[group].users.pop(user_id, None)
-    del call.store.users[user_id]
-    call.one.auth.forget()
-    return user_id
-
-
 @method("one.user.passwd", "is")
 def user_passwd(call: Call, user_id: int, password: str) -> int:
     """Change the password."""
@@ -89,14 +76,6 @@ def user_passwd(call: Call, user_id: int, password: str) -> int:
         raise OneError(INTERNAL, "Invalid password, it cannot be empty.")
     user.password = hash_password(password)
     call.one.auth.forget()
-    return user.id
-
-
-@method("one.user.update", "isi")
-def user_update(call: Call, user_id: int, text_: str, mode: int) -> int:
-    """Change TEMPLATE."""
-    user = _user_for(call, user_id, MANAGE)
-    user.template = updated(user.template, text_, mode, INTERNAL)
     return user.id
 
 
@@ -139,18 +118,6 @@ def user_quota(call: Call, user_id: int, text_: str) -> int:
     return user.id
 
 
-@method("one.userquota.info")
-def user_quota_defaults(call: Call) -> str:  # noqa: ARG001
-    """The default limits: none."""
-    return _USER_DEFAULTS
-
-
-@method("one.groupquota.info")
-def group_quota_defaults(call: Call) -> str:  # noqa: ARG001
-    """The default limits: none."""
-    return _GROUP_DEFAULTS
-
-
 def _group_xml(group: Group) -> str:
     return (
         f"<ID>{group.id}</ID><NAME>{text(group.name)}</NAME><TEMPLATE>{group.template.inner_xml()}</TEMPLATE>"
@@ -188,30 +155,9 @@ def group_info(call: Call, group_id: int, decrypt: bool = False) -> str:  # noqa
     return escape(f"<GROUP>{_group_xml(group)}{quotas.xml(call, group)}{_rules(group)}{_GROUP_DEFAULTS}</GROUP>")
 
 
-@method("one.grouppool.info")
-def group_pool(call: Call) -> str:
-    """All groups, newest first."""
-    parts: list[str] = []
-    for group_id, group in sorted(call.store.groups.items(), reverse=True):
-        if group_id in call.user.groups or call.one.auth.allowed(call.user, Need(USE, "GROUP", None, group_id)):
-            quota = f"<QUOTAS><ID>{group_id}</ID>{quotas.xml(call, group)}</QUOTAS>"
-            parts.append(f"<GROUP>{_group_xml(group)}</GROUP>{quota}{_rules(group)}")
-    return escape(f"<GROUP_POOL>{''.join(parts)}{_GROUP_DEFAULTS}</GROUP_POOL>")
-
-
 @method("one.group.quota", "is")
 def group_quota(call: Call, group_id: int, text_: str) -> int:
     """Set limits."""
     group = _group_for(call, group_id, ADMIN)
     quotas.update(group, parse_template(text_, INTERNAL))
     return group.id
-
-
-@method("one.group.delete", "i")
-def group_delete(call: Call, group_id: int) -> int:
-    """Remove an empty group."""
-    group = _group_for(call, group_id, ADMIN)
-    if group.id <= USERS_GROUP or group.users:
-        raise OneError(INTERNAL, f"Cannot delete group. Group {group.id} is not empty or belongs to the installation.")
-    del call.store.groups[group_id]
-    return group_id

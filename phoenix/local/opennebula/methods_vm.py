@@ -1,21 +1,18 @@
-"""one.vm.*: allocate, deploy, act, migrate, recover, and changes of what a VM says about itself."""
+"""one.vm.*: allocate, deploy, act, migrate, recover, update, and look."""
 
 from __future__ import annotations
 
-from phoenix.local.opennebula import devices, quotas
+from phoenix.local.opennebula import quotas
 from phoenix.local.opennebula.auth import ADMIN, CREATE, MANAGE, USE, Need, need
 from phoenix.local.opennebula.calls import Call, method
 from phoenix.local.opennebula.errors import ACTION, AUTHORIZATION, INTERNAL, XML_RPC_API, OneError, TemplateError
 from phoenix.local.opennebula.lifecycle import ACTIONS, DEPLOYABLE, MIGRATE_TYPES, MIGRATIONS, Rule
-from phoenix.local.opennebula.model import Datastore, Host, Owned, Vm
+from phoenix.local.opennebula.model import Datastore, Host, Vm
 from phoenix.local.opennebula.render import vm_escaped
 from phoenix.local.opennebula.states import Action, HostState, Lcm, VmState
 from phoenix.local.opennebula.templates import Template, parse
-from phoenix.local.opennebula.vm_build import RESTRICTED, build, check_capacity, check_name
+from phoenix.local.opennebula.vm_build import RESTRICTED, build, place_volatile
 from phoenix.local.opennebula.xmlrpc import Escaped
-
-_LOCK_ALL = 4
-_LEVEL = {USE: 1, MANAGE: 2, ADMIN: 3}
 
 # Actions that an owner may not take, only an administrator of the VM.
 _ADMIN_ACTIONS = frozenset({"resched", "unresched"})
@@ -37,18 +34,10 @@ def updated(old: Template, text: str, mode: int, code: int) -> Template:
     return old.merged(new) if mode == 1 else new
 
 
-def check_lock(call: Call, thing: Owned, right: str) -> None:
-    """Raises `OneError` if the object is locked against the right."""
-    level = 1 if thing.lock == _LOCK_ALL else thing.lock
-    if level and _LEVEL[right] >= level:
-        raise OneError(AUTHORIZATION, f"User [{call.user.id}] : VM is locked. [{thing.id}].")
-
-
 def vm_for(call: Call, vm_id: int, right: str, *others: Need) -> Vm:
     """A VM that the caller may use so. Raises `OneError`."""
     vm = call.store.vm(vm_id)
     call.one.auth.require(call.user, need(right, "VM", vm), *others)
-    check_lock(call, vm, right)
     return vm
 
 
@@ -128,10 +117,7 @@ def begin(call: Call, vm: Vm, host: Host, datastore: Datastore) -> None:
     machine.add_history(vm, host, datastore.id, datastore.tm_mad)
     vm.template = vm.template.with_value("TM_MAD_SYSTEM", datastore.tm_mad)
     if vm.template.has("DISK"):
-        disks = [
-            disk if "IMAGE_ID" in disk else devices.place_volatile(disk, datastore)
-            for disk in vm.template.vectors("DISK")
-        ]
+        disks = [place_volatile(disk, datastore) for disk in vm.template.vectors("DISK")]
         vm.template = vm.template.with_value("DISK", *disks)
     call.store.count(vm, host.id)
     machine.move(vm, (VmState.ACTIVE, Lcm.LCM_INIT))
@@ -197,7 +183,6 @@ def act(call: Call, action: str, vm_id: int) -> int:
     vm = call.store.vm(vm_id)
     rules = ACTIONS.get(action)
     call.one.auth.require(call.user, need(ADMIN if action in _ADMIN_ACTIONS else MANAGE, "VM", vm))
-    check_lock(call, vm, MANAGE)
     if rules is None:
         raise OneError(ACTION, f'Action "{action}" is not supported')
     rule = rules.get((VmState(vm.state), Lcm(vm.lcm)))
@@ -268,9 +253,6 @@ def recover(call: Call, vm_id: int, operation: int) -> int:
     return vm.id
 
 
-# -- what a VM says about itself -------------------------------------------------------------------
-
-
 @method("one.vm.update", "isi")
 def update(call: Call, vm_id: int, text: str, mode: int) -> int:
     """Change USER_TEMPLATE."""
@@ -278,98 +260,4 @@ def update(call: Call, vm_id: int, text: str, mode: int) -> int:
     vm.user_template = updated(vm.user_template, text, mode, ACTION)
     vm.touch()
     call.one.persistence.changed(vm)
-    return vm.id
-
-
-@method("one.vm.rename", "is")
-def rename(call: Call, vm_id: int, name: str) -> int:
-    """Change the name."""
-    vm = vm_for(call, vm_id, MANAGE)
-    vm.name = check_name(name, ACTION)
-    _remember(vm)
-    return vm.id
-
-
-def _remember(vm: Vm) -> None:
-    """Ownership and name also change in the accounting record that is open."""
-    vm.touch()
-    if vm.history:
-        vm.history[-1].vm = vm.snapshot()
-
-
-@method("one.vm.chmod", "iiiiiiiiii")
-def chmod(call: Call, vm_id: int, *bits: int) -> int:
-    """Change permissions; -1 leaves one as it is."""
-    vm = vm_for(call, vm_id, MANAGE)
-    vm.perms = tuple(old if bit < 0 else int(bool(bit)) for old, bit in zip(vm.perms, bits, strict=True))
-    vm.touch()
-    return vm.id
-
-
-@method("one.vm.chown", "iii")
-def chown(call: Call, vm_id: int, user_id: int, group_id: int) -> int:
-    """Change owner and group; -1 leaves one as it is."""
-    vm = vm_for(call, vm_id, ADMIN)
-    user = call.store.user(user_id) if user_id >= 0 else None
-    group = call.store.group(group_id) if group_id >= 0 else None
-    if user:
-        vm.uid, vm.uname = user.id, user.name
-    if group:
-        vm.gid, vm.gname = group.id, group.name
-    _remember(vm)
-    return vm.id
-
-
-@method("one.vm.lock", "ii?b")
-def lock(call: Call, vm_id: int, level: int, test: bool = False) -> int:
-    """Lock against use (1), manage (2), admin (3) or all (4)."""
-    vm = call.store.vm(vm_id)
-    call.one.auth.require(call.user, need(MANAGE, "VM", vm))
-    if level not in (1, 2, 3, _LOCK_ALL):
-        raise OneError(ACTION, "Wrong lock level specified")
-    if vm.lock and test:
-        raise OneError(ACTION, "Error trying to lock the resource.")
-    vm.lock, vm.lock_owner, vm.lock_time = level, call.user.id, call.one.clock.second()
-    vm.touch()
-    return vm.id
-
-
-@method("one.vm.unlock", "i")
-def unlock(call: Call, vm_id: int) -> int:
-    """Unlock."""
-    vm = call.store.vm(vm_id)
-    call.one.auth.require(call.user, need(MANAGE, "VM", vm))
-    vm.lock, vm.lock_owner = 0, -1
-    vm.touch()
-    return vm.id
-
-
-@method("one.vm.resize", "isb")
-def resize(call: Call, vm_id: int, text: str, enforce: bool) -> int:
-    """Change capacity of a VM that does not run."""
-    vm = vm_for(call, vm_id, ADMIN if not enforce else MANAGE)
-    wanted = parse_template(text, INTERNAL)
-    if vm.state == VmState.ACTIVE and vm.lcm == Lcm.RUNNING:
-        raise OneError(ACTION, f"Hotplug resize not supported by driver {call.one.driver.name}")
-    if vm.state == VmState.ACTIVE or vm.state == VmState.DONE:
-        raise OneError(ACTION, f"Resize action is not available for state {vm.state_name}")
-    allowed = Template({name: values for name, values in wanted.values.items() if name in ("CPU", "MEMORY", "VCPU")})
-    template = vm.template.merged(allowed)
-    cpu, memory_mb = check_capacity(template)
-    host_id = vm.counted_on
-    call.store.count(vm, -1)
-    before = vm.cpu, vm.memory_mb
-    vm.cpu, vm.memory_mb = cpu, memory_mb
-    try:
-        if enforce and host_id >= 0:
-            call.store.fits(vm, call.store.hosts[host_id])
-    except OneError:
-        vm.cpu, vm.memory_mb = before
-        call.store.count(vm, host_id)
-        raise
-    call.store.count(vm, host_id)
-    vm.template = template
-    if vm.history:
-        call.one.machine.split_history(vm, Action.RESIZE, call.user, call.request_id)
-    vm.touch()
     return vm.id

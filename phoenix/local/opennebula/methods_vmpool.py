@@ -1,4 +1,4 @@
-"""one.vmpool.*: lists of VMs, their monitoring and accounting."""
+"""one.vmpool.*: lists of VMs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from phoenix.local.opennebula import render
 from phoenix.local.opennebula.auth import USE, need
 from phoenix.local.opennebula.calls import Call, method
 from phoenix.local.opennebula.errors import INTERNAL, XML_RPC_API, OneError
-from phoenix.local.opennebula.model import History, Owned, Vm
+from phoenix.local.opennebula.model import Owned, Vm
 from phoenix.local.opennebula.states import VmState
-from phoenix.local.opennebula.xmlrpc import escape
 
 ANY_BUT_DONE, ANY = -1, -2
 
@@ -90,50 +89,3 @@ def info_set(call: Call, vm_ids: str, extended: bool = False) -> str:
     found = [call.store.vms.get(vm_id) or call.store.final_vms.get(vm_id) for vm_id in sorted(wanted, reverse=True)]
     vms = filtered(call, ANY, [vm for vm in found if vm is not None], "VM")
     return render.vm_pool([vm for vm in vms if isinstance(vm, Vm)], extended)
-
-
-def _samples(call: Call, vm: Vm, seconds: int) -> str:
-    return render.samples(vm.monitoring, seconds, call.one.clock.now())
-
-
-@method("one.vm.monitoring", "i")
-def vm_monitoring(call: Call, vm_id: int) -> str:
-    """A VM's samples."""
-    vm = call.store.vm(vm_id)
-    call.one.auth.require(call.user, need(USE, "VM", vm))
-    return f"<MONITORING_DATA>{_samples(call, vm, -1)}</MONITORING_DATA>"
-
-
-@method("one.vmpool.monitoring", "i?i")
-def monitoring(call: Call, flag: int, seconds: int = -1) -> str:
-    """The samples of many VMs; 0 seconds: the last one of each."""
-    vms = _vms(call, flag, -1, -1, ANY_BUT_DONE)
-    return f"<MONITORING_DATA>{''.join(_samples(call, vm, seconds) for vm in reversed(vms))}</MONITORING_DATA>"
-
-
-def _overlaps(record: History, start: int, end: int) -> bool:
-    return (start < 0 or record.etime == 0 or record.etime >= start) and (end < 0 or record.stime <= end)
-
-
-@method("one.vmpool.accounting", "iii")
-def accounting(call: Call, flag: int, start: int, end: int) -> str:
-    """The stays of VMs on hosts within a time."""
-    parts: list[str] = []
-    for vm in reversed(_vms(call, flag, -1, -1, ANY)):
-        for record in vm.history:
-            if _overlaps(record, start, end):
-                parts.append(render.history(record, render.vm_full(record.vm or vm, records="")))
-    return escape(f"<HISTORY_RECORDS>{''.join(parts)}</HISTORY_RECORDS>")
-
-
-@method("one.vmpool.showback", "iiiii")
-def showback(call: Call, flag: int, first_month: int, first_year: int, last_month: int, last_year: int) -> str:  # noqa: ARG001
-    """Costs: none are kept."""
-    filtered(call, flag, [], "VM")
-    return "<SHOWBACK_RECORDS></SHOWBACK_RECORDS>"
-
-
-@method("one.vmpool.calculateshowback", "iiii")
-def calculate_showback(call: Call, first_month: int, first_year: int, last_month: int, last_year: int) -> str:  # noqa: ARG001
-    """Nothing to calculate."""
-    return " "

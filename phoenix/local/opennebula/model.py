@@ -8,11 +8,10 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from dataclasses import dataclass, field
 
-from phoenix.local.opennebula.states import HostState, ImageState, Lcm, VmState, state_name
+from phoenix.local.opennebula.states import HostState, Lcm, VmState, state_name
 from phoenix.local.opennebula.templates import Template
 
 # When it was taken, and its XML.
@@ -35,14 +34,11 @@ class Owned:
     uname: str = "oneadmin"
     gname: str = "oneadmin"
     perms: tuple[int, ...] = PRIVATE
-    lock: int = 0
-    lock_owner: int = -1
-    lock_time: int = 0
 
 
 @dataclass(slots=True)
 class History:
-    """One stay of a VM on a host. `vm` is the VM as it was when the stay began (for accounting)."""
+    """One stay of a VM on a host."""
 
     vm_id: int
     seq: int
@@ -64,7 +60,6 @@ class History:
     uid: int = -1
     gid: int = -1
     request_id: int = -1
-    vm: Vm | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,8 +84,6 @@ class Vm(Owned):
     history: list[History] = field(default_factory=list)
     last_poll: int = 0
     usage_xml: str = ""
-    monitoring: list[Sample] = field(default_factory=list)
-    sched_actions: list[dict[str, str]] = field(default_factory=list)
     counted_on: int = -1
     epoch: int = 0
     xml_short: str | None = None
@@ -105,14 +98,6 @@ class Vm(Owned):
     def state_name(self) -> str:
         """The name used in messages."""
         return state_name(self.state, self.lcm)
-
-    def snapshot(self) -> Vm:
-        """The VM as it is now, without its history."""
-        twin = copy.copy(self)
-        twin.history = []
-        twin.monitoring = []
-        twin.touch()
-        return twin
 
 
 @dataclass(slots=True)
@@ -156,7 +141,6 @@ class Host:
     probed: bool = False
     vms: dict[int, None] = field(default_factory=dict)
     monitoring: list[Sample] = field(default_factory=list)
-    lock: int = 0
 
     @property
     def limit_cpu(self) -> int:
@@ -204,14 +188,13 @@ class Group:
 
 @dataclass(slots=True, kw_only=True)
 class Cluster:
-    """A set of hosts, datastores and networks."""
+    """A set of hosts and datastores."""
 
     id: int
     name: str
     template: Template
     hosts: dict[int, None] = field(default_factory=dict)
     datastores: dict[int, None] = field(default_factory=dict)
-    vnets: dict[int, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -226,57 +209,6 @@ class Datastore(Owned):
     free_mb: int
     used_mb: int
     clusters: dict[int, None] = field(default_factory=dict)
-    images: dict[int, None] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class Image(Owned):
-    """A disk image; `type` 0 OS, 1 CDROM, 2 datablock."""
-
-    template: Template
-    type: int
-    size_mb: int
-    path: str
-    format: str
-    datastore_id: int
-    regtime: int
-    source: str = ""
-    persistent: int = 0
-    state: int = ImageState.LOCKED
-    prev_state: int = ImageState.INIT
-    vms: dict[int, None] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class VmTemplate(Owned):
-    """A VM template of the template pool."""
-
-    template: Template
-    regtime: int
-
-
-@dataclass(slots=True, kw_only=True)
-class Vnet(Owned):
-    """A virtual network with one address range of `size` addresses from `first_ip`; `leases` maps offset to VM."""
-
-    template: Template
-    cluster_id: int
-    bridge: str
-    vn_mad: str
-    first_ip: str
-    size: int
-    leases: dict[int, int] = field(default_factory=dict)
-
-
-@dataclass(slots=True, kw_only=True)
-class Hook:
-    """A hook; `type` is `state` or `api`."""
-
-    id: int
-    name: str
-    type: str
-    template: Template
-    log: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)

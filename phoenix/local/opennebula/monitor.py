@@ -93,8 +93,6 @@ class Monitor:
         vm.usage_xml = "".join(
             f"<{name}>{cdata(value)}</{name}>" for name, value in _vm_values(vm, cpu_percent, memory_kb, now)
         )
-        vm.monitoring.append((now, f"<MONITORING>{vm.usage_xml}</MONITORING>"))
-        del vm.monitoring[:-SAMPLES_MAX]
         vm.touch()
 
     # -- hosts -------------------------------------------------------------------------------------

@@ -26,14 +26,9 @@ from phoenix.local.opennebula.model import (
     Cluster,
     Datastore,
     Group,
-    History,
-    Hook,
     Host,
-    Image,
     User,
     Vm,
-    VmTemplate,
-    Vnet,
 )
 from phoenix.local.opennebula.states import Action, HostState, Lcm, VmState
 from phoenix.local.opennebula.store import Store
@@ -49,10 +44,7 @@ LOG_BYTES_MAX = 64 * 1024 * 1024
 # Final VMs kept across a restart: enough to answer late questions about the last minutes.
 FINAL_VMS_KEPT = 2_000
 
-_VM_FIELDS = tuple(
-    f.name for f in dataclasses.fields(Vm) if f.name not in ("xml_short", "xml_full", "monitoring", "history", "epoch")
-)
-_HISTORY_FIELDS = tuple(f.name for f in dataclasses.fields(History) if f.name != "vm")
+_VM_FIELDS = tuple(f.name for f in dataclasses.fields(Vm) if f.name not in ("xml_short", "xml_full", "epoch"))
 
 _ENDING = frozenset({Lcm.SHUTDOWN, Lcm.EPILOG, Lcm.CLEANUP_DELETE})
 _NOT_BEGUN = frozenset({Lcm.LCM_INIT, Lcm.PROLOG, Lcm.PROLOG_RESUME, Lcm.PROLOG_UNDEPLOY})
@@ -67,10 +59,6 @@ class Pools:
     groups: dict[int, Group]
     clusters: dict[int, Cluster]
     datastores: dict[int, Datastore]
-    images: dict[int, Image]
-    templates: dict[int, VmTemplate]
-    vnets: dict[int, Vnet]
-    hooks: dict[int, Hook]
     acls: dict[int, Acl]
     next_ids: dict[str, int]
 
@@ -106,9 +94,7 @@ def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def _line(vm: Vm) -> bytes:
-    record = {name: getattr(vm, name) for name in _VM_FIELDS}
-    record["history"] = [{name: getattr(stay, name) for name in _HISTORY_FIELDS} for stay in vm.history]
-    return _ENCODER.encode(record) + b"\n"
+    return _ENCODER.encode({name: getattr(vm, name) for name in _VM_FIELDS}) + b"\n"
 
 
 class Persistence:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from phoenix.local.opennebula.model import Cluster, Datastore, History, Host, Image, Owned, Sample, User, Vm
+from phoenix.local.opennebula.model import Cluster, History, Host, Owned, Sample, User, Vm
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import Escaped, escape
 
@@ -40,16 +40,6 @@ def permissions(thing: Owned) -> str:
     return f"<PERMISSIONS>{inner}</PERMISSIONS>"
 
 
-def lock(thing: Owned) -> str:
-    """LOCK, if there is one."""
-    if not thing.lock:
-        return ""
-    return (
-        f"<LOCK><LOCKED>{thing.lock}</LOCKED><OWNER>{thing.lock_owner}</OWNER><TIME>{thing.lock_time}</TIME>"
-        "<REQ_ID>-1</REQ_ID></LOCK>"
-    )
-
-
 def samples(taken: list[Sample], seconds: int, now: float) -> str:
     """Samples of the last `seconds`; 0: only the last one, -1: all."""
     if seconds == 0:
@@ -59,8 +49,8 @@ def samples(taken: list[Sample], seconds: int, now: float) -> str:
     return "".join(xml for _, xml in taken)
 
 
-def history(record: History, inner: str = "") -> str:
-    """One HISTORY; `inner` goes at its end."""
+def history(record: History) -> str:
+    """One HISTORY."""
     r = record
     return (
         f"<HISTORY><OID>{r.vm_id}</OID><SEQ>{r.seq}</SEQ><HOSTNAME>{text(r.host_name)}</HOSTNAME><HID>{r.host_id}</HID>"
@@ -68,7 +58,7 @@ def history(record: History, inner: str = "") -> str:
         f"<TM_MAD>{cdata(r.tm_mad)}</TM_MAD><DS_ID>{r.datastore_id}</DS_ID><PLAN_ID>-2</PLAN_ID><ACTION_ID>-1</ACTION_ID>"
         f"<PSTIME>{r.pstime}</PSTIME><PETIME>{r.petime}</PETIME><RSTIME>{r.rstime}</RSTIME><RETIME>{r.retime}</RETIME>"
         f"<ESTIME>{r.estime}</ESTIME><EETIME>{r.eetime}</EETIME><ACTION>{r.action}</ACTION><UID>{r.uid}</UID><GID>{r.gid}</GID>"
-        f"<REQUEST_ID>{r.request_id}</REQUEST_ID>{inner}</HISTORY>"
+        f"<REQUEST_ID>{r.request_id}</REQUEST_ID></HISTORY>"
     )
 
 
@@ -81,22 +71,15 @@ def _history_short(record: History) -> str:
     )
 
 
-def _sched_actions(vm: Vm) -> str:
-    return "".join(
-        f"<SCHED_ACTION>{Template({k: [v] for k, v in a.items()}).inner_xml()}</SCHED_ACTION>" for a in vm.sched_actions
-    )
-
-
-def vm_full(vm: Vm, records: str | None = None) -> str:
-    """A VM as `one.vm.info` prints it. `records` replaces its history."""
-    if records is None:
-        records = "".join(map(history, vm.history))
+def vm_full(vm: Vm) -> str:
+    """A VM as `one.vm.info` prints it."""
+    records = "".join(map(history, vm.history))
     return (
         f"<VM>{owner(vm)}{permissions(vm)}<LAST_POLL>{vm.last_poll}</LAST_POLL><STATE>{int(vm.state)}</STATE>"
         f"<LCM_STATE>{int(vm.lcm)}</LCM_STATE><PREV_STATE>{int(vm.prev_state)}</PREV_STATE>"
         f"<PREV_LCM_STATE>{int(vm.prev_lcm)}</PREV_LCM_STATE><RESCHED>{vm.resched}</RESCHED><STIME>{vm.stime}</STIME>"
-        f"<ETIME>{vm.etime}</ETIME><DEPLOY_ID>{text(vm.deploy_id)}</DEPLOY_ID>{lock(vm)}<MONITORING>{vm.usage_xml}</MONITORING>"
-        f"<SCHED_ACTIONS>{_sched_actions(vm)}</SCHED_ACTIONS><TEMPLATE>{vm.template.inner_xml()}</TEMPLATE>"
+        f"<ETIME>{vm.etime}</ETIME><DEPLOY_ID>{text(vm.deploy_id)}</DEPLOY_ID><MONITORING>{vm.usage_xml}</MONITORING>"
+        f"<SCHED_ACTIONS></SCHED_ACTIONS><TEMPLATE>{vm.template.inner_xml()}</TEMPLATE>"
         f"<USER_TEMPLATE>{vm.user_template.inner_xml()}</USER_TEMPLATE><HISTORY_RECORDS>{records}</HISTORY_RECORDS>"
         "<BACKUPS><BACKUP_CONFIG/><BACKUP_IDS></BACKUP_IDS></BACKUPS></VM>"
     )
@@ -114,7 +97,7 @@ def _vm_short(vm: Vm) -> str:
     return (
         f"<VM>{owner(vm)}<LAST_POLL>{vm.last_poll}</LAST_POLL><STATE>{int(vm.state)}</STATE><LCM_STATE>{int(vm.lcm)}</LCM_STATE>"
         f"<RESCHED>{vm.resched}</RESCHED><STIME>{vm.stime}</STIME><ETIME>{vm.etime}</ETIME>"
-        f"<DEPLOY_ID>{text(vm.deploy_id)}</DEPLOY_ID>{lock(vm)}<TEMPLATE>{template}</TEMPLATE>"
+        f"<DEPLOY_ID>{text(vm.deploy_id)}</DEPLOY_ID><TEMPLATE>{template}</TEMPLATE>"
         f"<MONITORING>{vm.usage_xml}</MONITORING><USER_TEMPLATE>{user}</USER_TEMPLATE>"
         f"<HISTORY_RECORDS>{records}</HISTORY_RECORDS></VM>"
     )
@@ -172,19 +155,4 @@ def user_core(user: User, gname: str) -> str:
         f"<ID>{user.id}</ID><GID>{user.groups[0]}</GID><GROUPS>{ids(user.groups)}</GROUPS><GNAME>{text(gname)}</GNAME>"
         f"<NAME>{text(user.name)}</NAME><PASSWORD>{cdata(user.password)}</PASSWORD><AUTH_DRIVER>{cdata(user.auth_driver)}</AUTH_DRIVER>"
         f"<ENABLED>{int(user.enabled)}</ENABLED><TEMPLATE>{user.template.inner_xml()}</TEMPLATE>"
-    )
-
-
-def image(item: Image, datastore: Datastore) -> str:
-    """An item."""
-    return (
-        f"<IMAGE>{owner(item)}{permissions(item)}<TYPE>{item.type}</TYPE><DISK_TYPE>0</DISK_TYPE><PERSISTENT>{item.persistent}</PERSISTENT>"
-        f"<REGTIME>{item.regtime}</REGTIME><MODTIME>{item.regtime}</MODTIME><SOURCE>{cdata(item.source)}</SOURCE>"
-        f"<PATH>{cdata(item.path)}</PATH><FORMAT>{cdata(item.format)}</FORMAT><FS>{cdata('')}</FS><SIZE>{item.size_mb}</SIZE>"
-        f"<STATE>{int(item.state)}</STATE><PREV_STATE>{int(item.prev_state)}</PREV_STATE><RUNNING_VMS>{len(item.vms)}</RUNNING_VMS>"
-        "<CLONING_OPS>0</CLONING_OPS><CLONING_ID>-1</CLONING_ID><TARGET_SNAPSHOT>-1</TARGET_SNAPSHOT>"
-        f"<DATASTORE_ID>{item.datastore_id}</DATASTORE_ID><DATASTORE>{text(datastore.name)}</DATASTORE>"
-        f"<VMS>{ids(item.vms)}</VMS><CLONES></CLONES><APP_CLONES></APP_CLONES><TEMPLATE>{item.template.inner_xml()}</TEMPLATE>"
-        f"<SNAPSHOTS><ALLOW_ORPHANS>{cdata('NO')}</ALLOW_ORPHANS><CURRENT_BASE>{cdata('-1')}</CURRENT_BASE>"
-        f"<NEXT_SNAPSHOT>{cdata('0')}</NEXT_SNAPSHOT></SNAPSHOTS><BACKUP_INCREMENTS></BACKUP_INCREMENTS><BACKUP_DISK_IDS></BACKUP_DISK_IDS></IMAGE>"
     )

@@ -21,17 +21,11 @@ from aiohttp import web
 
 from phoenix.local.driver import Driver
 from phoenix.local.opennebula import (
-    devices,
-    methods_cluster,
-    methods_hook,
     methods_host,
-    methods_image,
     methods_steer,
     methods_system,
-    methods_template,
     methods_user,
     methods_vm,
-    methods_vm_devices,
     methods_vmpool,
     xmlrpc,
 )
@@ -41,7 +35,7 @@ from phoenix.local.opennebula.errors import FAULT_NO_METHOD, INTERNAL, Fault, On
 from phoenix.local.opennebula.events import Events
 from phoenix.local.opennebula.hooks import Hooks
 from phoenix.local.opennebula.machine import Machine
-from phoenix.local.opennebula.model import HostHardware, Vm
+from phoenix.local.opennebula.model import HostHardware
 from phoenix.local.opennebula.monitor import Monitor
 from phoenix.local.opennebula.pace import Door, Pace
 from phoenix.local.opennebula.persistence import Persistence
@@ -56,16 +50,11 @@ _LOG = logging.getLogger("phoenix.opennebula")
 
 # The modules whose import registers the methods.
 METHOD_MODULES = (
-    methods_cluster,
-    methods_hook,
     methods_host,
-    methods_image,
     methods_steer,
     methods_system,
-    methods_template,
     methods_user,
     methods_vm,
-    methods_vm_devices,
     methods_vmpool,
 )
 
@@ -77,7 +66,7 @@ SHUTDOWN_S = 2.0
 
 
 # Methods that change nothing end so.
-_READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".config", ".accounting", ".showback")
+_READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".config")
 
 
 @dataclass(slots=True)
@@ -101,7 +90,6 @@ class Settings:
     data_dir: Path | None = None
     user: str = "oneadmin"
     password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
-    hook_commands: bool = False
     pace: bool = False
 
 
@@ -150,7 +138,6 @@ class OpenNebula:
         """Load what was persisted, start the driver, listen."""
         seed(self.store, self.settings)
         self.persistence.load(self.clock.second())
-        self.machine.on_final = self._vm_is_final
         self.machine.listeners.append(self.hooks.vm_changed)
         self.machine.listeners.append(self.monitor.vm_changed)
         self.machine.listeners.append(self.persistence.changed)
@@ -182,13 +169,8 @@ class OpenNebula:
         await self.monitor.close()
         await self.machine.close()
         await self.driver.close()
-        await self.hooks.close()
         await self.events.close()
         await self.persistence.close()
-
-    def _vm_is_final(self, vm: Vm) -> None:
-        if vm.template.has("DISK") or vm.template.has("NIC"):
-            devices.release(self.store, vm)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != "/RPC2":
@@ -250,7 +232,7 @@ class OpenNebula:
         """Wait until nothing is under way but what steering holds. Raises TimeoutError."""
         async with asyncio.timeout(timeout_s):
             # Only tests wait so; an event for each end would cost every operation.
-            while self.machine.busy + self.hooks.running > (self.steering.waiting if self.steering else 0):  # noqa: ASYNC110
+            while self.machine.busy > (self.steering.waiting if self.steering else 0):  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
 

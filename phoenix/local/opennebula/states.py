@@ -39,15 +39,12 @@ class Lcm(IntEnum):
     SHUTDOWN = 12
     CLEANUP_RESUBMIT = 15
     UNKNOWN = 16
-    HOTPLUG = 17
     SHUTDOWN_POWEROFF = 18
     BOOT_UNKNOWN = 19
     BOOT_POWEROFF = 20
     BOOT_SUSPENDED = 21
     BOOT_STOPPED = 22
     CLEANUP_DELETE = 23
-    HOTPLUG_SNAPSHOT = 24
-    HOTPLUG_NIC = 25
     SHUTDOWN_UNDEPLOY = 29
     EPILOG_UNDEPLOY = 30
     PROLOG_UNDEPLOY = 31
@@ -86,18 +83,6 @@ class HostState(IntEnum):
     OFFLINE = 8
 
 
-class ImageState(IntEnum):
-    """`IMAGE/STATE`."""
-
-    INIT = 0
-    READY = 1
-    USED = 2
-    DISABLED = 3
-    LOCKED = 4
-    ERROR = 5
-    USED_PERS = 8
-
-
 class Action(IntEnum):
     """`HISTORY/ACTION`: what ended a history record."""
 
@@ -113,11 +98,8 @@ class Action(IntEnum):
     DELETE_RECREATE = 14
     POWEROFF = 19
     POWEROFF_HARD = 20
-    DISK_ATTACH = 21
-    NIC_ATTACH = 23
     TERMINATE = 27
     TERMINATE_HARD = 28
-    RESIZE = 35
     MONITOR = 44
     POWEROFF_MIGRATE = 48
     POWEROFF_HARD_MIGRATE = 49

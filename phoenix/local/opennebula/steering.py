@@ -4,7 +4,7 @@
 2. A rule delays, then holds until released, then fails, in that order; each part is optional. `times` bounds how
    often it applies.
 3. Steps: `dispatch` (accepted, not yet begun), `transfer`, `fetch`, `boot`, `save`, `restore`, `shutdown`, `cancel`,
-   `migrate`, `reboot`, `reset`, `stow`, `clean`, `hotplug`, `image`. Groups: `vmm` (what the hypervisor does) and
+   `migrate`, `reboot`, `reset`, `stow`, `clean`. Groups: `vmm` (what the hypervisor does) and
    `tm` (what moves files).
 4. Without rules a gate costs one comparison.
 """
@@ -22,7 +22,7 @@ GROUPS: dict[str, frozenset[str]] = {
     "vmm": frozenset({"boot", "save", "restore", "shutdown", "cancel", "migrate", "reboot", "reset"}),
     "tm": frozenset({"transfer", "fetch", "stow", "clean"}),
 }
-STEPS = frozenset({"dispatch", "hotplug", "image"}) | GROUPS["vmm"] | GROUPS["tm"]
+STEPS = frozenset({"dispatch"}) | GROUPS["vmm"] | GROUPS["tm"]
 
 # More rules than this are a leak in a test, not a scenario.
 RULES_MAX = 10_000

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from phoenix.local.opennebula import errors
-from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Hook, Host, Image, User, Vm, VmTemplate, Vnet
+from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User, Vm
 from phoenix.local.opennebula.states import VmState
 
 # About 4 KiB each: enough to ask for the end of any VM of the last hours, bounded at tens of MiB.
@@ -28,10 +28,6 @@ KIND = {
     "groups": "group",
     "clusters": "cluster",
     "datastores": "datastore",
-    "images": "image",
-    "templates": "virtual machine template",
-    "vnets": "virtual network",
-    "hooks": "hook",
 }
 
 
@@ -69,10 +65,6 @@ class Store:
     groups: dict[int, Group] = field(default_factory=dict)
     clusters: dict[int, Cluster] = field(default_factory=dict)
     datastores: dict[int, Datastore] = field(default_factory=dict)
-    images: dict[int, Image] = field(default_factory=dict)
-    templates: dict[int, VmTemplate] = field(default_factory=dict)
-    vnets: dict[int, Vnet] = field(default_factory=dict)
-    hooks: dict[int, Hook] = field(default_factory=dict)
     acls: dict[int, Acl] = field(default_factory=dict)
     next_ids: dict[str, int] = field(default_factory=dict)
     allocated: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -110,22 +102,6 @@ class Store:
     def datastore(self, datastore_id: int) -> Datastore:
         """A datastore. Raises `OneError` if there is none."""
         return _found(self.datastores, "datastores", datastore_id)
-
-    def image(self, image_id: int) -> Image:
-        """An image. Raises `OneError` if there is none."""
-        return _found(self.images, "images", image_id)
-
-    def template(self, template_id: int) -> VmTemplate:
-        """A VM template. Raises `OneError` if there is none."""
-        return _found(self.templates, "templates", template_id)
-
-    def vnet(self, vnet_id: int) -> Vnet:
-        """A virtual network. Raises `OneError` if there is none."""
-        return _found(self.vnets, "vnets", vnet_id)
-
-    def hook(self, hook_id: int) -> Hook:
-        """A hook. Raises `OneError` if there is none."""
-        return _found(self.hooks, "hooks", hook_id)
 
     def finish(self, vm: Vm) -> None:
         """Move a VM that became DONE to the final ones, and forget the oldest of too many."""

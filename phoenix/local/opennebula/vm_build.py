@@ -1,6 +1,7 @@
 """From a template to a VM: what is checked, what OpenNebula adds, and what is capacity rather than the user's.
 
-1. Checked in this order, with OpenNebula's words: MEMORY, CPU, VCPU, NAME, disks, networks.
+1. Checked in this order, with OpenNebula's words: MEMORY, CPU, VCPU, NAME, disks, networks. A disk is volatile (TYPE and
+   SIZE): there are neither images nor networks here, and whoever names one hears what `oned` says of one that is not there.
 2. Attributes that OpenNebula knows go to TEMPLATE, all others to USER_TEMPLATE; NAME to neither.
 3. CONTEXT becomes a disk: it gets DISK_ID and TARGET, and `$VMID`, `$NAME` are filled in.
 """
@@ -10,9 +11,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 
-from phoenix.local.opennebula import devices
 from phoenix.local.opennebula.errors import INTERNAL, OneError
-from phoenix.local.opennebula.model import User, Vm
+from phoenix.local.opennebula.model import Datastore, User, Vm
 from phoenix.local.opennebula.states import VmState
 from phoenix.local.opennebula.store import Store
 from phoenix.local.opennebula.templates import Template, Value, Vector
@@ -99,38 +99,70 @@ def check_name(name: str, code: int) -> str:
     return name
 
 
-def _context(vector: Vector, vm_id: int, name: str, disks: int, nics: list[Vector]) -> Vector:
+def _volatile_disk(disk: Vector, number: int) -> Vector:
+    """A disk that lives and dies with its VM."""
+    if "IMAGE_ID" in disk:
+        raise OneError(INTERNAL, f"DISK {number}: Image with ID: {disk['IMAGE_ID']} does not exist")
+    if "IMAGE" in disk:
+        whose = f"User 0 does not own an image with name: {disk['IMAGE']} . Set IMAGE_UNAME or IMAGE_UID."
+        raise OneError(INTERNAL, f"DISK {number}: {whose}")
+    if not disk.get("SIZE", "").isdigit():
+        raise OneError(INTERNAL, f"DISK {number}: Not valid or missing SIZE.")
+    format_ = disk.get("FORMAT", "raw")
+    base = {"DEV_PREFIX": "sd", "DISK_ID": str(number), "DRIVER": format_, "FORMAT": format_, "DISK_TYPE": "FILE"}
+    return {**base, "TARGET": f"sd{chr(ord('a') + number)}", **disk, "TYPE": disk.get("TYPE", "fs")}
+
+
+def place_volatile(disk: Vector, datastore: Datastore) -> Vector:
+    """A volatile disk once its VM is on a system datastore."""
+    template = datastore.template
+    return {
+        **disk,
+        "ALLOW_ORPHANS": template.get("ALLOW_ORPHANS", "NO"),
+        "CLUSTER_ID": ",".join(map(str, datastore.clusters)),
+        "DATASTORE": datastore.name,
+        "DATASTORE_ID": str(datastore.id),
+        "PERSISTENT_SNAPSHOTS": template.get("PERSISTENT_SNAPSHOTS", "YES"),
+        "TM_MAD": datastore.tm_mad,
+    }
+
+
+def _no_network(nic: Vector) -> OneError:
+    if "NETWORK_ID" in nic:
+        return OneError(INTERNAL, f"Virtual network with ID: {nic['NETWORK_ID']} does not exist")
+    whose = (
+        f"User 0 does not own a network with name: {nic.get('NETWORK', '')} . Set NETWORK_UNAME or NETWORK_UID in NIC."
+    )
+    return OneError(INTERNAL, whose)
+
+
+def _context(vector: Vector, vm_id: int, name: str, disks: int) -> Vector:
     filled = {key: value.replace("$VMID", str(vm_id)).replace("$NAME", name) for key, value in vector.items()}
-    if filled.get("NETWORK", "").upper() == "YES":
-        filled.update(devices.context_network(nics))
     return {**filled, "DISK_ID": str(disks), "TARGET": "hda"}
 
 
 def build(store: Store, source: Template, user: User, gname: str, hold: bool, now: int, new: NewUuid = new_uuid) -> Vm:
-    """A VM in PENDING or HOLD, with its images and addresses taken. Raises `OneError`, having taken nothing."""
+    """A VM in PENDING or HOLD. Raises `OneError`, having taken nothing."""
     cpu, memory_mb = check_capacity(source)
     name = source.get("NAME")
     if name:
         check_name(name, INTERNAL)
-    disks, clusters = devices.build_disks(store, source)
-    devices.check_nics(store, source)
+    disks = [_volatile_disk(disk, number) for number, disk in enumerate(source.vectors("DISK"))]
+    if nics := source.vectors("NIC"):
+        raise _no_network(nics[0])
     vm_id = store.new_id("vms")
     name = name or f"one-{vm_id}"
-    nics = devices.take_nics(store, source, vm_id)
     known = {
         key: values for key, values in source.values.items() if key in KNOWN and key not in ("DISK", "NIC", "CONTEXT")
     }
     template = Template(known)
     added: dict[str, list[Value]] = {"VMID": [str(vm_id)], "OS": [{**(source.vector("OS") or {}), "UUID": new()}]}
-    added.update(devices.requirements(clusters, _PINNING))
+    added["AUTOMATIC_REQUIREMENTS"] = [_PINNING]
     if disks:
         added["DISK"] = list(disks)
-    if nics:
-        added["NIC"] = list(nics)
-        added["SECURITY_GROUP_RULE"] = devices.security_rules()
     context = source.vector("CONTEXT")
     if context is not None:
-        added["CONTEXT"] = [_context(context, vm_id, name, len(disks), nics)]
+        added["CONTEXT"] = [_context(context, vm_id, name, len(disks))]
     if hold:
         added["SUBMIT_ON_HOLD"] = ["YES"]
     if source.has("DEPLOY_ID"):
@@ -155,6 +187,5 @@ def build(store: Store, source: Template, user: User, gname: str, hold: bool, no
         cpu=cpu,
         memory_mb=memory_mb,
     )
-    devices.take_images(store, disks, vm_id)
     store.vms[vm_id] = vm
     return vm
