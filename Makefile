@@ -4,7 +4,7 @@
 # make flaps  [STEPS=100] [BALANCER=haproxy] scale-ups and scale-downs under load, and how many requests failed (2 minutes)
 # make test   set everything up, then style, types and tests; the last line counts
 # make test-long   the tests that take many seconds each, and nothing else: sieges, chaos, floods (5 minutes)
-# make test-traces   what reads the public traces, and nothing else (docs/simulator.md; the last line counts those left out)
+# make test-traces   what reads the public traces, and nothing else (docs/howto/simulator.md; the last line counts those left out)
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make hostile [ROUNDS=10] users, jobs, clients, balancers, instances and an oned that misbehave; a round of the campaign says

@@ -10,7 +10,7 @@ Rules
   1. Both tell jobs completed, when the last one ended and the sum of all waiting times; if these differ, nothing is compared.
   2. What they do alike: queue in order of submission, first fit past a job that does not fit (or not, with `fcfs`), whole
      nodes, run time as in the log; at one instant ends, then submissions, then one pass.
-  3. What they do not do alike is said in `docs/benchmarks-simulator.md`; ours also folds every fact as production does.
+  3. Where they differ: `docs/explanation/benchmarks-simulator.md`. Ours also folds every fact as production does.
   4. The log of SDSC Blue is given as nodes: ceil(processors / 8), at least 1 s; the others come from our own generator.
 """
 

@@ -16,8 +16,8 @@ OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 RequeuePlace = Literal["keep", "end"]
 OnTerm = Literal["stop", "complete"]  # what exit 0 is after SIGTERM: the script was stopped, or it has completed, early
 
-# The policies that come with Phoenix Cloud.  More come as plug-ins (docs/plugins.md): so a setting holds any `PolicyName`, and
-# `services.runtime.config.policies` says whether there is such a policy.
+# The policies that come with Phoenix Cloud.  More come as plug-ins (docs/howto/plugins.md): so a setting holds any
+# `PolicyName`, and `services.runtime.config.policies` says whether there is such a policy.
 Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor", "leases"]
 Backfill = Literal["none", "first-fit", "easy", "conservative"]
 Victims = Literal[
@@ -106,7 +106,7 @@ class Leases(_Config, frozen=True, kw_only=True):
 
 
 class Warm(_Config, frozen=True, kw_only=True):
-    """VMs that have finished a job of one node and wait for the next one of the same shape (docs/lifecycle.md)."""
+    """VMs that have finished a job of one node and wait for the next one of the same shape (docs/reference/lifecycle.md)."""
 
     idle_s: float = 0.0  # … for so long; 0: none do
     share: Literal["user", "department"] = "user"  # whose next job it may be
@@ -197,7 +197,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     health_path: str = "/healthz"
     port: int = 0  # that the command listens on; 0: any free one, told as $PORT
     environment: dict[str, str] = {}
-    secrets: dict[str, str] = {}  # environment variable -> name of a secret (docs/web.md)
+    secrets: dict[str, str] = {}  # environment variable -> name of a secret (docs/reference/web.md)
     image: str = ""
     template: dict[str, str | dict[str, str]] = {}  # attributes of its VMs, instead of those of [opennebula.template]
     requests_per_instance: float = 0.0  # requests/s that one is to serve, for signals that count requests; 0: not said
@@ -232,8 +232,8 @@ class Department(_Config, frozen=True, kw_only=True):
 
 
 class Lending(_Config, frozen=True, kw_only=True):
-    """What one department lends another, and how it comes back (docs/lending.md).  `*` is every department.  Of those that
-    name a pair the first one whose hours it is holds; at other hours the pair lends nothing."""
+    """What one department lends another, and how it comes back (docs/reference/lending.md).  `*` is every department.  Of those
+    that name a pair the first one whose hours it is holds; at other hours the pair lends nothing."""
 
     lender: str
     borrower: str
@@ -278,7 +278,7 @@ class Limits(_Config, frozen=True, kw_only=True):
 
 
 class Hosts(_Config, frozen=True, kw_only=True):
-    """Which hosts of OpenNebula this cloud uses, when it sets one apart, and what one offers (docs/hosts.md)."""
+    """Which hosts of OpenNebula this cloud uses, when it sets one apart, and what one offers (docs/reference/hosts.md)."""
 
     clusters: tuple[str, ...] = ()  # of OpenNebula, by name; none: all
     use: str = ""  # a constraint (`domain.constraints`): only hosts that satisfy it; empty: all

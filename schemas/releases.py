@@ -59,7 +59,7 @@ def health_path_fits(path: str) -> bool:
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """`image`: what the VM boots, at a site's OpenNebula the name of an image, elsewhere a label that the program sees as
     `PHOENIX_IMAGE`.  `command`: empty is the guest's default web program.  `secrets`: environment variable -> name of a secret,
-    whose value the door hands to the guest alone (docs/web.md)."""
+    whose value the door hands to the guest alone (docs/reference/web.md)."""
 
     image: Annotated[str, Meta(max_length=IMAGE_MAX)] = ""
     command: Annotated[tuple[Text, ...], Meta(max_length=4096)] = ()
@@ -70,7 +70,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 def connections(asked: int | None, command: Sequence[str]) -> int:
     """Requests that a load balancer gives an instance at a time, `asked` by its department, or as suits what it runs.  Nobody
-    knows how a program of the department's own works; of the two mistakes too low a bound is the worse (docs/haproxy.md)."""
+    knows how a program of the department's own works; too low a bound is the worse mistake (docs/howto/haproxy.md)."""
     if asked is not None:
         return asked
     return CONNECTIONS_COMMAND if command else CONNECTIONS_BUILT_IN

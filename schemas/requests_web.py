@@ -35,10 +35,10 @@ class ScaleSet(Message, frozen=True, kw_only=True):
 
 
 class ReleaseDeploy(Message, frozen=True, kw_only=True):
-    """A new release for the department's instances, which take each other's places (`docs/deploy.md`).  What is null is as in
-    the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last complete
-    release before that one.  `environment` and `secrets` name what changes: null takes a variable away.  `max_unavailable`,
-    `max_surge`, `min_ready_s`: null: the department's."""
+    """A new release for the department's instances, which take each other's places (`docs/howto/deploy.md`).  What is null
+    is as in the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last
+    complete release before that one.  `environment` and `secrets` name what changes: null takes a variable away.
+    `max_unavailable`, `max_surge`, `min_ready_s`: null: the department's."""
 
     request: RequestId = ""
     image: Annotated[str, Meta(max_length=IMAGE_MAX)] | None = None

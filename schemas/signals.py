@@ -9,7 +9,7 @@ Rules
   4. `at` is the end of what was measured, by the publisher's clock; what is older than LATE_S when it arrives, or more than
      AHEAD_S ahead, tells of another time or comes from a wrong clock, and is dropped.  Without `at` the arrival counts.
 
-docs/signals.md is the contract for who publishes them.
+docs/reference/signals.md is the contract for who publishes them.
 """
 
 from __future__ import annotations

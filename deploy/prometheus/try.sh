@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prometheus beside a cloud that runs on this machine, to look at metrics and alerts (docs/alerts.md).
+# Prometheus beside a cloud that runs on this machine, to look at metrics and alerts (docs/reference/alerts.md).
 #
 #   sh deploy/prometheus/try.sh [MONITOR_URL [OPTION...]]     without it: that of `phoenix status`; options are Prometheus' own
 #

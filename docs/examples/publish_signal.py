@@ -16,7 +16,7 @@ import orjson
 
 
 def content(kind: str, *values: str) -> dict[str, object]:
-    """What each signal says; docs/signals.md has all fields."""
+    """What each signal says; docs/reference/signals.md has all fields."""
     if kind == "cpu":
         return {"utilisation": float(values[0])}  # 1.0: all instances are busy
     if kind == "requests":

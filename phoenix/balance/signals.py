@@ -1,4 +1,4 @@
-"""The signals of a load balancer, published (docs/signals.md says what they mean).
+"""The signals of a load balancer, published (docs/reference/signals.md says what they mean).
 
 A signal that cannot be published is lost: the next one says the same again.
 """

@@ -24,7 +24,8 @@ HELP: Final = """examples:
   phoenix audit --kind job. --department hpc        all that people of hpc asked of jobs
   phoenix audit --since 2026-11-01 --json           one JSON object a line
   phoenix audit --follow                            what is asked, until Ctrl-C
-Operators see everything, managers what their department's people asked. What is recorded, and for how long: docs/audit.md"""
+Operators see everything, managers what their department's people asked.
+What is recorded, and for how long: docs/reference/audit.md"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -44,7 +44,7 @@ HELP: Final = """examples:
   phoenix bill --prices dearer.toml                                 what would it cost by these prices?
 
 The organisation's price table is the file that [billing] prices names in the configuration; one to begin with:
-deploy/prices.toml. How it is read: docs/billing.md"""
+deploy/prices.toml. How it is read: docs/reference/billing.md"""
 
 
 class Asked(msgspec.Struct):

@@ -1,7 +1,7 @@
 """`phoenix checkpoint [FILES…]`: from inside a job, what I have done until now is safe.
 
 Standard library only, and beside `launch.py`, whose channel it uses: it is copied next to the VMs and runs there under their
-users. `docs/guests.md` has the calls.
+users. `docs/reference/guests.md` has the calls.
 
 1. Files are named relative to the job's own directory (HOME) and lie below it: that is where the next attempt finds them. They
    are plain files, reached without following any link, each read once. Nothing is said before all of them were sent.

@@ -13,7 +13,7 @@ HELP: Final = """examples:
   phoenix dashboard              the page's address; it logs in once, within a minute
   phoenix dashboard --open       and open it in this machine's browser
   phoenix dashboard --as alice   as alice sees it
-Without a code the page asks for a token. What it shows: docs/page.md"""
+Without a code the page asks for a token. What it shows: docs/reference/page.md"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -37,8 +37,9 @@ HELP: Final = """examples:
   phoenix deploy web                                  the same anew: every instance is replaced
   phoenix deploy web --undo                           what was complete before
   phoenix deploy web --configured                     what the configuration says
-The program starts in an empty directory, as a user who cannot read private files: name it by absolute path (docs/web.md)
-How instances are replaced, and when a release is given up: docs/deploy.md"""
+The program starts in an empty directory, as a user who cannot read private files: name it by absolute path.
+What a program must do: docs/reference/web.md
+How instances are replaced, and when a release is given up: docs/howto/deploy.md"""
 _OPTIONS: Final = {  # of fields of the request
     "image": "--image",
     "environment": "--env",

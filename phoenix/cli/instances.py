@@ -17,7 +17,7 @@ HELP: Final = """examples:
   phoenix instances web --json    for a program
 
 states: booting, in-service, not-ready (its health check fails), draining (no new sessions; open ones end), stopped,
-failed   (docs/web.md)"""
+failed   (docs/reference/web.md)"""
 HEAD: Final = ("INSTANCE", "STATE", "RELEASE", "HOST", "ADDRESS", "SINCE", "SESSIONS", "CPU", "NOTE")
 
 WORDS_OF_MAX: Final = 5  # failed instances whose logs are looked into: each is a call, and the last ones tell

@@ -11,7 +11,7 @@ from phoenix.cli import cloud, emit, tables, units
 HELP: Final = """examples:
   phoenix lending           own, held, lent and borrowed hosts; the contracts and what is lent by each
   phoenix lending --json    for a program
-What contracts and windows are: docs/lending.md"""
+What contracts and windows are: docs/reference/lending.md"""
 HEAD: Final = ("DEPARTMENT", "OWN", "HELD", "LENT", "BORROWED", "GUARANTEE", "MAXIMUM", "BONUS", "WINDOW")
 CONTRACTS: Final = ("LENDER", "BORROWER", "LENT", "AT MOST", "NOTICE", "GRACE", "DEADLINE", "CREDIT", "HOURS")
 

@@ -24,7 +24,7 @@ HELP: Final = """examples:
   phoenix policies show easy              how it works, where it is from, its settings
   phoenix policies check widest-first     does a plug-in keep the rules of its kind?
 
-How to write one: docs/plugins.md
+How to write one: docs/howto/plugins.md
 
 exit code: 0 done, 1 a rule is broken or the plug-in cannot be loaded, 2 there is no such policy"""
 

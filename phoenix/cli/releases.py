@@ -13,7 +13,7 @@ from services.domain import text as sentences
 HELP: Final = """examples:
   phoenix releases web           the newest first; how far each is, and how many instances run it
   phoenix releases web --json    with all that each of them is
-Releases: docs/deploy.md"""
+Releases: docs/howto/deploy.md"""
 HEAD: Final = ("RELEASE", "STATE", "IMAGE", "WHEN", "BY", "INSTANCES")
 
 

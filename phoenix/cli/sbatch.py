@@ -45,9 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
     size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
     size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
-    size.add_argument(
-        "-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b (docs/hosts.md)"
-    )
+    size.add_argument("-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b")
     _add_order(parser.add_argument_group("order"))
     share = parser.add_argument_group("services that share a department")
     share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")

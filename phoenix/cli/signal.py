@@ -19,7 +19,7 @@ HELP: Final = """examples:
   phoenix signal web --claim 5 --for 10m          five instances, whatever the load, for ten minutes
   phoenix scale web 4                             to say a number of instances instead
 
-A signal counts until the next one; what counts how long, and how signals combine: docs/signals.md."""
+A signal counts until the next one; what counts how long, and how signals combine: docs/reference/signals.md."""
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
 EVERY_LEAST_S: Final = 0.05  # more often nobody looks at it
 SOURCE: Final = "phoenix signal"

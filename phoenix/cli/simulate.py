@@ -36,7 +36,7 @@ examples:
   phoenix simulate site.toml --explain 17             why job 17 waited, and what became of it
   phoenix simulate site.toml --smallest               the smallest cluster that keeps the file's [goal]
 
-docs/simulator.md describes the file; deploy/experiments/site.toml is one to start from.""".format(
+docs/howto/simulator.md describes the file; deploy/experiments/site.toml is one to start from.""".format(
     builtin="\n".join(f"  {builtin.name:<20} {builtin.about}" for builtin in BUILTIN)
 )
 

@@ -38,7 +38,7 @@ HELP: Final = """examples:
                                                     the past of the running cloud; what would change in it
 
 A goal is "min METRIC", "max METRIC", or a limit: "hpc.p95_wait_s <= 2h".  The same command goes on with the trials of its file;
---trials counts all of them.  docs/tune.md describes the space and the report."""
+--trials counts all of them.  docs/howto/tune.md describes the space and the report."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

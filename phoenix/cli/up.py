@@ -25,8 +25,8 @@ HELP: Final = """examples:
   phoenix up --hosts 128 --cores 1 --hypervisor dummy
   phoenix up --config site.toml --data /srv/phoenix
   phoenix up --balancer haproxy            HAProxy instead of the embedded load balancer
-  phoenix up --balancer none               no load balancer: you run one of your own (docs/haproxy.md)
-  phoenix up --job-network machine         jobs listen and connect as programs of this machine do (docs/security.md)
+  phoenix up --balancer none               no load balancer: you run one of your own (docs/howto/haproxy.md)
+  phoenix up --job-network machine         jobs listen and connect as programs of this machine do (docs/explanation/security.md)
   phoenix up --services none               only NATS and the embedded OpenNebula
 
 What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on

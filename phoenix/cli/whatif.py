@@ -22,7 +22,7 @@ HELP: Final = """examples:
   phoenix whatif --hosts 20 --since 24h                   the present configuration on 20 hosts
   phoenix whatif --since 1h                               how far the replay is from what happened
 
-exit code: 0 done, 1 the job would be refused, the file has problems, or the replay failed (docs/whatif.md)"""
+exit code: 0 done, 1 the job would be refused, the file has problems, or the replay failed (docs/howto/whatif.md)"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

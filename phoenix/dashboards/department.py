@@ -46,14 +46,14 @@ _GLANCE: Final = Row(
         ),
         glance(
             "Signal missing",
-            "1: nobody says how busy it is, and the number of instances is held (docs/signals.md).",
+            "1: nobody says how busy it is, and the number of instances is held (docs/reference/signals.md).",
             series("phoenix_web_signal_missing", department=OWN),
             "none",
             bad=1,
         ),
         glance(
             "Release",
-            "That instances are to run; 0: the configuration's (docs/deploy.md).",
+            "That instances are to run; 0: the configuration's (docs/howto/deploy.md).",
             series("phoenix_web_release", department=OWN),
             "none",
         ),
@@ -292,7 +292,7 @@ _WEB: Final = Row(
         ),
         Panel(
             "Signals dropped",
-            "By reason; a wrong clock shows as late or future (docs/signals.md).",
+            "By reason; a wrong clock shows as late or future (docs/reference/signals.md).",
             "ops",
             (Query(total(rate("phoenix_signals_dropped_total", department=OWN), "reason"), "{{reason}}"),),
             width=6,

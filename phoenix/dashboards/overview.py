@@ -116,7 +116,7 @@ _HOSTS: Final = Row(
         ),
         Panel(
             "Quarantine",
-            "Hosts in quarantine, by reason (docs/hosts.md).",
+            "Hosts in quarantine, by reason (docs/reference/hosts.md).",
             "short",
             (Query(total(series("phoenix_hosts_quarantined"), "reason"), "{{reason}}"),),
             stacked=True,

@@ -5,7 +5,7 @@ Rules
   2. What to do names the file, the setting or the command.
   3. An attribute that is not there is no finding: other versions may lack it.
 
-Numbers and their sources: docs/opennebula-site.md.
+Numbers and their sources: docs/howto/opennebula-site.md.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def rights(user: Any, rules: Any | None) -> list[Finding]:
         return [ok("rights", f"rules give {name} what the cloud needs of VMs, hosts and datastores")]
     found = f"no rule lets {name} " + ", ".join(f"{right} {kind}" for right, kind in lacking)
     commands = "; ".join(f"oneacl create '#{number} {kind}/* {right}'" for right, kind in lacking)
-    return [fail("rights", found, f"{commands}   (or a user of the group oneadmin; docs/opennebula-site.md)")]
+    return [fail("rights", found, f"{commands}   (or a user of the group oneadmin; docs/howto/opennebula-site.md)")]
 
 
 def _granted(rules: list[str], user: str, groups: list[str], right: str, kind: str) -> bool:
@@ -106,9 +106,7 @@ def _capacity(usable: list[Any], wanted: Wanted) -> list[Finding]:
     more = [x.findtext("NAME") for x in usable if _number(x, "MAX_CPU") > _number(x, "TOTAL_CPU") > 0]
     if wanted.rules.cpu_overcommit > 1.0 and not more:
         says = "[hosts] cpu_overcommit asks for more cores than any host offers"
-        found.append(
-            warn("capacity", says, "a negative RESERVED_CPU on those hosts (docs/hosts.md): else nothing is shared")
-        )
+        found.append(warn("capacity", says, "a negative RESERVED_CPU on those hosts (docs/reference/hosts.md)"))
     if more and wanted.rules.cpu_overcommit <= 1.0:
         says = f"{_some(more)} offers more cores than it has (RESERVED_CPU)"
         found.append(warn("capacity", says, "RESERVED_CPU at 0 or above; less is for [hosts] cpu_overcommit alone"))

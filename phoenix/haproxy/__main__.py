@@ -19,7 +19,7 @@ from services.runtime import log
 
 
 def main() -> int:
-    """Run until SIGTERM, or do what the options say; returns the exit code (docs/haproxy.md)."""
+    """Run until SIGTERM, or do what the options say; returns the exit code (docs/howto/haproxy.md)."""
     args = _parser().parse_args()
     log.configure(args.log_level, args.log_format, service="phoenix-haproxy")
     try:
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="phoenix-haproxy",
         description="Keeps HAProxy in step with the instances of a web department, and publishes its signals.",
     )
-    parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="TOML file (docs/haproxy.md)")
+    parser.add_argument("--config", required=True, type=Path, metavar="FILE", help="TOML file (docs/howto/haproxy.md)")
     parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
     parser.add_argument("--log-format", default="text", choices=("text", "json"))
     once = parser.add_mutually_exclusive_group()

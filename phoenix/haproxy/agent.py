@@ -3,7 +3,7 @@
 Rules
   1. The keeper looks at each event, at each `look_interval_s`, and every `HURRY_S` while something is on its way.
   2. Without an answer of HAProxy there is no signal: guests that get no requests look idle, and nobody may conclude from that
-     that fewer instances would do.  The scheduler holds, and says so (docs/signals.md).
+     that fewer instances would do.  The scheduler holds, and says so (docs/reference/signals.md).
   3. Whatever fails unexpectedly in one of its tasks ends the process; whoever supervises it starts it anew, and it takes up
      from what HAProxy and the door say.  A NATS connection that the library has given up does so too.
   4. SIGTERM ends it at once, with 0: HAProxy goes on as it is.

@@ -27,7 +27,7 @@ from phoenix.haproxy.table import Key, Wanted
 
 # Of a server of which no check has ended, and of one that passed in drain, before the agent declared it down.
 NOT_FAILED: Final = ("INI", "L4OK", "L6OK", "L7OK")
-NO_MAP: Final = "haproxy.cfg has no map of health paths (docs/haproxy.md)"
+NO_MAP: Final = "haproxy.cfg has no map of health paths (docs/howto/haproxy.md)"
 FIRST_S: Final = 2.0  # a first check is due after a quarter of a second; HAProxy counts whole seconds
 
 

@@ -1,7 +1,7 @@
 """What a run comes to, in numbers.  Pure.
 
 Rules
-  1. Ideal is what a rule that knew the load would have: each instance busy to the target at most (as in docs/policies.md).
+  1. Ideal is what a rule that knew the load would have: each instance busy to the target at most.
   2. In instance-seconds: over is serving above the ideal; short below it; overload is load beyond what served could do.
   3. A rise is a moment at which the ideal becomes higher than what serves, one for each instance; it is met when as many
      serve.  One that the load takes back before that is missed; within `BLIP_S` it was noise, and is no rise.

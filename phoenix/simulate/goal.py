@@ -1,7 +1,7 @@
 """Service levels as limits on metrics: `"hpc.mean_wait_s" = "<= 1h"`.
 
-What it decides: whether a run keeps a level.  The names are those of `metrics` (`docs/simulator-metrics.md`), found by the name
-of the department; nothing is measured here.
+What it decides: whether a run keeps a level.  The names are those of `metrics` (`docs/reference/simulator-metrics.md`), found
+by the name of the department; nothing is measured here.
 
 Rules
   1. `<department>.<metric>`; the department `total` is all batch departments together, `cloud` the whole.

@@ -3,7 +3,7 @@
 `measure` is a pure function; it decides nothing and never reads a clock, so equal outcomes give equal numbers on any machine.
 How long the simulation itself took is not in here (`report.Run` has it).
 
-Rules; `docs/simulator-metrics.md` has each name with its definition and source:
+Rules; `docs/reference/simulator-metrics.md` has each name with its definition and source:
   1. The window is [0, window_s].  What ends after it has not ended: such a job is `unfinished`, whatever became of it later.
   2. Turnaround, wait and bounded slowdown are of completed jobs.  Jobs that did not complete have none, and are counted beside.
   3. A percentile is by nearest rank: the smallest value that at least p % of the jobs do not exceed.  It is a value some job

@@ -101,7 +101,7 @@ def limits(goal: Sequence[Limit], measured: metrics.Metrics) -> list[dict[str, A
 def document(
     experiment: Experiment, inputs: Inputs, cases: Sequence[Case], results: Sequence[Result], *, verified: bool
 ) -> dict[str, Any]:
-    """The JSON document (docs/simulator.md)."""
+    """The JSON document (docs/howto/simulator.md)."""
     found = report.document(experiment.name, [result.run for result in results], **about(experiment, inputs))
     for row, case, result in zip(found["runs"], cases, results, strict=True):
         row["seed"] = case.seed

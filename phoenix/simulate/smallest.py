@@ -139,7 +139,7 @@ def _metrics(runs: Sequence[report.Run]) -> list[Metrics]:
 
 
 def document(experiment: Experiment, inputs: Inputs, found: Sequence[Answer]) -> dict[str, Any]:
-    """The JSON document (docs/simulator.md)."""
+    """The JSON document (docs/howto/simulator.md)."""
     return {
         "format": report.FORMAT,
         "experiment": experiment.name,

@@ -135,7 +135,7 @@ def errors_as_answers(log: Log) -> Middleware:
         except Refused as refused:
             return error_reply(refused)
         except BodyRefused as error:
-            # A guest asks again after 503 alone: a VM that was paused within a call loses none of its output (docs/guests.md).
+            # A guest asks again after 503 alone: a VM that was paused within a call loses no output (docs/reference/guests.md).
             if error.status in (408, 429) and request.path.startswith("/v1/guest/"):
                 return error_reply(Refused("unavailable", error.message))
             return error_reply(Refused("invalid" if error.status == 400 else "limit", error.message), error.status)

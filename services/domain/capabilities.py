@@ -3,7 +3,7 @@
 `suspend`: its memory is saved and its host given up (OpenNebula's `stop`).  `resume_elsewhere`: it goes on, on whatever host.
 `live_migration`: it moves while it runs.  `cold_migration`: it is saved, moved and resumed by one order.
 
-Sources: OpenNebula's drivers (KVM, LXC, Xen); `docs/lifecycle.md` says what was run here and what is taken from upstream.
+Sources: OpenNebula's drivers (KVM, LXC, Xen); `docs/reference/lifecycle.md` says what was run here, what is upstream's.
 """
 
 from __future__ import annotations

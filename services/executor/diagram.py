@@ -1,4 +1,4 @@
-"""Writes docs/lifecycle.md from the tables of `lifecycle`: a diagram of the aims, and what is asked in each phase.
+"""Writes docs/reference/lifecycle.md from the tables of `lifecycle`: a diagram of the aims, and what is asked in each phase.
 
 python -m services.executor.diagram            # writes it
 python -m services.executor.diagram --check    # exit 1 if it differs
@@ -14,7 +14,7 @@ from typing import Final
 from services.executor.core.calls import Phase
 from services.executor.core.lifecycle import ASKED, TOLD, Aim
 
-FILE: Final = Path(__file__).parents[2] / "docs" / "lifecycle.md"
+FILE: Final = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
 PHASES: Final = (None, *Phase)
 _MEANS: Final = {
     None: "not seen yet",
@@ -69,7 +69,9 @@ def document() -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m services.executor.diagram", description="Write docs/lifecycle.md.")
+    parser = argparse.ArgumentParser(
+        prog="python -m services.executor.diagram", description="Write the page lifecycle.md."
+    )
     parser.add_argument("--check", action="store_true", help="change nothing; exit 1 if it differs")
     parser.add_argument("--file", type=Path, default=FILE, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What a metric is: declared once, from where its collector makes it, docs/metrics.md tells it, and tests bound it.
+"""What a metric is: declared once, from where its collector makes it, docs/reference/metrics.md tells it, and tests bound it.
 
 Theory of operation
   Each program has one `Table` of its families: name, type, labels, and a sentence.  A collector makes a family of a declaration

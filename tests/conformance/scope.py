@@ -1,6 +1,6 @@
 """What of OpenNebula's interface is in scope, written from the server's own table of methods and from the recordings.
 
-    python -m tests.conformance.scope             writes the two tables of docs/opennebula.md
+    python -m tests.conformance.scope             writes the two tables of docs/reference/opennebula.md
     python -m tests.conformance.scope --check     ends with 1 if the file says something else
 
 A method is there because the server's table has it; its answers were compared because a recorded case asks for it.
@@ -23,7 +23,7 @@ from phoenix.local.opennebula.server import METHOD_MODULES
 from tests.conformance.harness import ZERO_OR_SET, load, masked
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-DOCUMENT: Final = ROOT / "docs" / "opennebula.md"
+DOCUMENT: Final = ROOT / "docs" / "reference" / "opennebula.md"
 _TYPES: Final = {"s": "string", "i": "int", "b": "bool", "a": "array"}
 _CALLED: Final = re.compile(r"\b([a-z]+)\.([a-z]+)\(")
 _CALLERS: Final = ("services/executor/opennebula/client.py",)
@@ -125,7 +125,7 @@ def main(arguments: list[str]) -> int:
     if text == wanted:
         return 0
     if "--check" in arguments:
-        print("docs/opennebula.md is not what the server has: python -m tests.conformance.scope", file=sys.stderr)
+        print("opennebula.md is not what the server has: python -m tests.conformance.scope", file=sys.stderr)
         return 1
     DOCUMENT.write_text(wanted)
     return 0

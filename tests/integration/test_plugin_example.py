@@ -1,4 +1,4 @@
-"""The example of docs/plugins.md as a stranger uses it: built by setuptools, found, checked, chosen, simulated, and running."""
+"""The example of docs/howto/plugins.md for a stranger: built by setuptools, found, checked, chosen, simulated, running."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ def test_the_claim_is_judged_by_both_benefits() -> None:
 
 @pytest.mark.traces(traces.SDSC_BLUE, traces.WORLD_CUP)
 def test_the_named_example_keeps_both_benefits_at_150_nodes() -> None:
-    """docs/experiments.md, "Below the paper"."""
+    """docs/explanation/experiments.md, "Below the paper"."""
     settings = tomllib.loads((ROOT / "docs" / "examples" / "small-jobs-first.toml").read_text())["department"]["batch"]
     bench = Cloud(phoenix_cloud_inputs.read(None, None))
     values = {f"hpc.{name}": value for name, value in settings.items()} | {HOSTS: 150}

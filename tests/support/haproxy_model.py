@@ -1,4 +1,4 @@
-"""HAProxy's slots as a model: what each command does to a server, as HAProxy 2.6 was seen to do it (docs/haproxy.md).
+"""HAProxy's slots as a model: what each command does to a server, as HAProxy 2.6 was seen to do it (docs/howto/haproxy.md).
 
 tests/integration/test_haproxy.py sends the same commands to the real one.
 """

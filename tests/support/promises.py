@@ -1,4 +1,4 @@
-"""Who may say and hear what on NATS, as docs/security.md and docs/protocol.md ("Accounts") promise it, written down once more.
+"""Who may say and hear what on NATS, as docs/explanation/security.md and docs/protocol.md ("Accounts") promise it.
 
 By hand, and not from `services.runtime.broker`: what the code grants is held against this.  `*` and `>` as in NATS.
 """

@@ -1,4 +1,4 @@
-"""The public traces (docs/simulator.md) in tests: not part of the product, and on few machines.
+"""The public traces (docs/howto/simulator.md) in tests: not part of the product, and on few machines.
 
 Rules
   1. A test that reads some is marked with their names, `@pytest.mark.traces("KTH-SP2-1996-2.swf.gz")`, and finds them as the

@@ -1,4 +1,4 @@
-"""The real programs that tests run and that pip does not bring: HAProxy today (docs/dependencies.md).
+"""The real programs that tests run and that pip does not bring: HAProxy today (docs/reference/dependencies.md).
 
 1. ``tool("haproxy")`` gives the program.  A test whose tool is missing fails, and says how to get it.
 2. With ``ALLOW_MISSING=1`` it is skipped instead, and the last line of the test output says how many were: nobody can take

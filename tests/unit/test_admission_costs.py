@@ -1,4 +1,4 @@
-"""What a submission costs beside its turn (docs/limits.md)."""
+"""What a submission costs beside its turn (docs/reference/limits.md)."""
 
 from __future__ import annotations
 

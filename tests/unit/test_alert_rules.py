@@ -128,7 +128,7 @@ def test_an_alert_is_written_as_the_document_says(alert: object) -> None:
 
 
 def test_a_level_is_read_over_a_restart() -> None:
-    """Rule 1 of docs/alerts.md."""
+    """Rule 1 of docs/reference/alerts.md."""
     for alert in ALERTS.values():
         for bare in re.findall(r"(?<![\w(])phoenix_\w+(?:\{[^}]*\})?(?!\[|[\w{])", alert.expr):
             assert "or up{" in alert.expr, f"{alert.name}: {bare} has no range, and is not of the present"
@@ -159,8 +159,8 @@ def test_hastened_changes_times_and_nothing_else() -> None:
 
 
 def test_every_alert_has_its_row_and_its_page() -> None:
-    text = (ROOT / "docs" / "alerts.md").read_text()
-    rows = re.findall(r"^\| \[(\w+)\]\(runbooks/\1\.md\) \| (\w+) \| ([\w ]+) \| ", text, flags=re.MULTILINE)
+    text = (ROOT / "docs" / "reference" / "alerts.md").read_text()
+    rows = re.findall(r"^\| \[(\w+)\]\(\.\./runbooks/\1\.md\) \| (\w+) \| ([\w ]+) \| ", text, flags=re.MULTILINE)
     assert {name: (severity, lasting) for name, severity, lasting in rows} == {
         a.name: (a.severity, a.lasting or ("itself" if "# seconds" in a.expr else "at once")) for a in ALERTS.values()
     }

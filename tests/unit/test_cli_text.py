@@ -165,7 +165,7 @@ def test_what_room_is_kept_for_is_told_by_time() -> None:
         ("cpu", "not_allowed", "name this one in balancers of the department"),
         ("cpu", "implausible", "repair the publisher, or stop it"),
         ("cpu", "out_of_order", "a `source` of its own"),
-        ("cpu", "malformed", "publish what docs/signals.md asks for"),
+        ("cpu", "malformed", "publish what docs/reference/signals.md asks for"),
     ],
 )
 def test_what_would_make_dropped_signals_count_depends_on_why_they_do_not(signal: str, why: str, expected: str) -> None:

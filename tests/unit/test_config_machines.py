@@ -149,7 +149,7 @@ def test_the_journal_carries_what_can_be_done() -> None:
 
 
 def test_the_document_has_the_table() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "reclaim.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "explanation" / "reclaim.md").read_text()
     rows = []
     for hypervisor, able in CAPABILITIES.items():
         words = ["yes" if capability in able else "no" for capability in ALL]

@@ -138,7 +138,7 @@ def test_each_query_is_made_of_what_exists(one: Asked) -> None:
     for name, inside, over in found:
         assert 'cloud="$cloud"' in inside
         family = EVERY.get(re.sub(r"_(bucket|sum|count)$", "", name)) or EVERY.get(name)
-        assert family is not None or name in OTHERS, f"{name} is no metric: docs/metrics.md lists them"
+        assert family is not None or name in OTHERS, f"{name} is no metric: docs/reference/metrics.md lists them"
         counts = isinstance(family, Counter | Histogram) or (name in OTHERS and name.endswith("_total"))
         assert bool(over) == counts, f"{name} is {'a counter' if counts else 'a gauge'}"
         assert isinstance(family, Histogram) == name.endswith("_bucket")
@@ -188,4 +188,4 @@ def test_provisioning_names_the_source_that_dashboards_take_and_where_they_are()
     assert "    type: file\n" in provider
     path = re.search(r"^      path: (\S+)$", provider, re.MULTILINE)
     assert path is not None
-    assert path[1] in (ROOT / "docs" / "grafana.md").read_text()
+    assert path[1] in (ROOT / "docs" / "howto" / "grafana.md").read_text()

@@ -1,4 +1,4 @@
-"""docs/events.md names every kind of event, and says what the audit is as the code has it."""
+"""docs/reference/events.md names every kind of event, and says what the audit is as the code has it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from schemas import facts, subjects
 from services.runtime.broker import streams
 
-TEXT = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text()
 
 
 def test_every_kind_has_its_row_and_no_other_is_told() -> None:

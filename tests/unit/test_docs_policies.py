@@ -1,4 +1,4 @@
-"""Every policy is described, and docs/policies.md has the same ones, with the same default."""
+"""Every policy is described, and docs/reference/policies.md has the same ones, with the same default."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from schemas.config import BatchPolicy, WebPolicy
 from services.runtime.plugins import BUILTIN, KINDS
 from services.scheduler.core.policies import catalogue, known
 
-TEXT = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text()
 OURS = [policy for policy in described() if policy.package == "phoenix-cloud"]
 
 

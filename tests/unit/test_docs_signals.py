@@ -1,4 +1,4 @@
-"""docs/signals.md says what the types and the numbers in the code say."""
+"""docs/reference/signals.md says what the types and the numbers in the code say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.scheduler.edge import web as edge_web
 from services.scheduler.meter import gate as meter_gate
 from services.scheduler.meter import meter
 
-TEXT = (Path(__file__).parents[2] / "docs" / "signals.md").read_text()
+TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "signals.md").read_text()
 COMMON = ("v", "at", "source")
 LARGE = 100_000.0
 

@@ -268,7 +268,7 @@ def test_one_that_haproxy_has_taken_down_is_unready_at_once_and_it_says_why() ->
 def test_one_that_is_checked_where_the_configuration_says_and_not_its_release_is_told_with_both() -> None:
     watch, one = Watch(old_process_s=30.0), [instance()]
     down = replace(seen(slot(is_up=False, for_s=3.0, why="L7STS 404: Not Found")), has_map=False)
-    why = "haproxy.cfg has no map of health paths (docs/haproxy.md), the release's is /up; health check: HTTP 404"
+    why = "haproxy.cfg has no map of health paths (docs/howto/haproxy.md), the release's is /up; health check: HTTP 404"
     assert said(watch, one, down) == [Report("web.1", 1, "unready", f"{why} (L7STS 404: Not Found)")]
 
 

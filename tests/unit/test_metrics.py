@@ -1,4 +1,4 @@
-"""Every metric is declared once: named as Prometheus wants it, bounded, and in docs/metrics.md."""
+"""Every metric is declared once: named as Prometheus wants it, bounded, and in docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ UNBOUNDED = ("job", "unit", "host", "user", "vm", "instance", "request", "messag
 
 
 def test_the_document_is_what_the_code_says() -> None:
-    written = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
-    assert written == metrics.document(), "python -m phoenix.metrics > docs/metrics.md"
+    written = (ROOT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
+    assert written == metrics.document(), "python -m phoenix.metrics > docs/reference/metrics.md"
 
 
 def test_no_name_is_declared_twice() -> None:

@@ -58,7 +58,7 @@ def test_targets(claims: list[Claim], usable: int, expected: dict[str, int]) -> 
 
 
 def test_the_example_of_the_documentation() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "policies.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", text, flags=re.MULTILINE)
     assert len(rows) == 6
     for row in rows:

@@ -1,6 +1,6 @@
 """Widest first: of the jobs that fit, the one that is widest starts.
 
-Source: an example of docs/plugins.md; on why wide jobs go first: packing in decreasing order of size (D. Johnson, 1973).
+Source: an example of docs/howto/plugins.md; on why wide jobs go first: packing in decreasing order of size (D. Johnson, 1973).
 
 Theory of operation
   Narrow jobs fit into what wide ones leave, not the other way round.  So a pass begins with the widest, and hosts are packed

@@ -1,6 +1,6 @@
 """Widest last: when hosts must go back, narrow jobs make room first.
 
-Source: an example of docs/plugins.md.
+Source: an example of docs/howto/plugins.md.
 
 Rules
   1. Hosts are emptied in the order of what their jobs cost: the sum of the jobs' hosts, then how long they have run, then the

@@ -37,7 +37,7 @@ examples:
   phoenix simulate intergrid --seeds 10 --sweep docs/examples/intergrid-space.toml --for 15m
                                                   for which leases does the paper's order hold?
 
-docs/policies.md describes the order; the paper is M. A. Salehi et al., Software: Practice and Experience 2013."""
+docs/reference/policies.md describes the order; the paper is M. A. Salehi et al., Software: Practice and Experience 2013."""
 
 SEEDS: Final = 30
 ALPHA_SEEDS: Final = 5

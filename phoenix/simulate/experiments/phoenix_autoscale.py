@@ -43,7 +43,8 @@ examples:
 
 --try knows rule, threshold, window; target, up, down, tolerance; up-limit, down-limit, schedule (each again for
 one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Monday, 00:00 UTC.
-docs/policies.md describes the rules and these bounds, docs/simulator-inputs.md the table and where the public trace is."""
+docs/reference/policies.md describes the rules and these bounds, docs/reference/simulator-inputs.md the table and the public
+trace."""
 
 GENERATED_DAYS: Final = 14.0  # as long as the paper's trace
 GENERATED_PEAK: Final = 1_000_000.0  # requests of the busiest minute: fine steps, whatever they are scaled to
@@ -185,7 +186,7 @@ def _series(args: argparse.Namespace) -> tuple[Series, str, bool]:
         return web_csv.read(path), path.name, False
     print(
         f"phoenix: no --web, and {traces.WORLD_CUP} is not there ({traces.looked_in()}): the load is generated "
-        f"(seed {args.seed}); docs/simulator-inputs.md says where the public trace is",
+        f"(seed {args.seed}); docs/reference/simulator-inputs.md says where the public trace is",
         file=sys.stderr,
     )
     series = web_model.generate(GENERATED_DAYS, GENERATED_PEAK, args.seed)

@@ -35,8 +35,8 @@ HELP: Final = """examples:
   phoenix simulate phoenix-cloud --plots figures      the paper's Fig. 5, 7 and 8, as SVG and PNG
   phoenix simulate phoenix-cloud --checkpoints        what it is worth that jobs save their work
 
-The job log is in the Standard Workload Format; the web load is a CSV of requests per minute (docs/simulator-inputs.md, which
-also says where to get the public logs)."""
+The job log is in the Standard Workload Format; the web load is a CSV of requests per minute:
+docs/reference/simulator-inputs.md, which also says where to get the public logs."""
 
 
 class Result(NamedTuple):

@@ -38,7 +38,7 @@ examples:
   phoenix simulate svmsched --sweep docs/examples/svmsched-space.toml --for 15m --plots figures
                                                   in which workloads is the thesis' gain?
 
-docs/policies.md describes the order; the settings are those of R. Chakode's thesis (2012), Fig. 7.3 to 7.5."""
+docs/reference/policies.md describes the order; the settings are those of R. Chakode's thesis (2012), Fig. 7.3 to 7.5."""
 
 SEEDS: Final = 10
 LEGEND: Final = """\

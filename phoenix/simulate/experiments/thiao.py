@@ -36,7 +36,7 @@ examples:
   phoenix simulate thiao --clone-s 10         each image takes the file server 10 s
   phoenix simulate thiao --plots figures      makespan and run times by VMs a host
 
-docs/experiments.md says what was found; the thesis is I. Farfán Estrada, CIC-IPN 2012, section 4.3.3."""
+docs/explanation/experiments.md says what was found; the thesis is I. Farfán Estrada, CIC-IPN 2012, section 4.3.3."""
 
 SEEDS: Final = 20
 VMS_MAX: Final = 16

@@ -1,4 +1,4 @@
-"""The guest's call for its next job: `POST …/next`, a long poll (docs/guests.md, rules in `vm_reuse`).
+"""The guest's call for its next job: `POST …/next`, a long poll (docs/reference/guests.md, rules in `vm_reuse`).
 
 Rules
   1. The guest's own token alone opens it: the job that ran before has had another one, so it cannot ask for what follows it.

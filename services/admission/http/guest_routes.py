@@ -1,4 +1,4 @@
-"""The guests' routes as data, for OpenAPI (docs/guests.md says what they mean; `guests` serves them).
+"""The guests' routes as data, for OpenAPI (docs/reference/guests.md says what they mean; `guests` serves them).
 
 Rules
   1. One route a call of the contract; a test compares them with what the door really serves.

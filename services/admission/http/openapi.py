@@ -60,7 +60,7 @@ def _document() -> dict[str, Any]:
         "info": {
             "title": "Phoenix Cloud: the door",
             "version": "1",
-            "description": "Requests of people and programs, and what a VM asks and reports (/v1/guest/…, docs/guests.md). "
+            "description": "Requests of people and programs, and the calls of VMs (/v1/guest/…, docs/reference/guests.md). "
             "Every other GET below /v1 is passed on to the monitor.",
         },
         "security": [{"bearer": []}],

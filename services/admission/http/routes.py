@@ -134,7 +134,7 @@ ROUTES: Final = (
         method="POST",
         path="/v1/signals/{department}/{name}",
         handler="signal",
-        text="Hand a signal on to the department's scheduler: cpu, requests, claim or sessions (docs/signals.md).",
+        text="Hand a signal on to the department's scheduler: cpu, requests, claim or sessions (docs/reference/signals.md).",
         bodies=("CpuSignal", "RequestsSignal", "ClaimSignal", "SessionsSignal"),
     ),
     Route(

@@ -99,19 +99,19 @@ _TEXTS: Final[dict[str, tuple[str, str, str]]] = {
     "signals_dropped": (
         "signals dropped",
         "signals that arrive do not count",
-        "publish what docs/signals.md asks for",
+        "publish what docs/reference/signals.md asks for",
     ),
     "requests_queued": (
         "requests wait",
         "requests wait at the load balancer, and the rule does not see for what",
         "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle, "
-        "connections_per_instance (docs/web.md)",
+        "connections_per_instance (docs/reference/web.md)",
     ),
     "requests_refused": (
         "requests refused",
         "the load balancer turns requests away, since no instance has room for them",
         "raise instances_max, if there are hosts; or let one instance take more at a time: connections_per_instance "
-        "(docs/web.md)",
+        "(docs/reference/web.md)",
     ),
     "scaled_by_person": ("scaled by hand", "a person set the number of instances", "phoenix scale DEPARTMENT --auto"),
     "at_minimum": ("at minimum", "the department is at its minimum", ""),

@@ -114,7 +114,7 @@ def signals_dropped(p: Params) -> str | None:
 
 
 def unblock_dropped(p: Params) -> str | None:
-    """Where there is more to say than that signals should be as docs/signals.md asks for."""
+    """Where there is more to say than that signals should be as docs/reference/signals.md asks for."""
     if p.get("why") == Drop.NOT_ALLOWED and p.get("signal") == "claim":
         return "claim as a manager of the department, or raise its claim_max_user"
     return _UNBLOCK.get(str(p.get("why")))

@@ -10,7 +10,7 @@ Rules
      `ASKED`.
   2. Nothing leads back from END and KILL: who must end, ends (X4).
   3. Nothing deploys or migrates but for RUN (X1, X3, X7): what is saved or moves is another attempt's before that.
-  `docs/lifecycle.md` is made from these tables (`services.executor.diagram`).
+  `docs/reference/lifecycle.md` is made from these tables (`services.executor.diagram`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from services.domain.custody.meta import Meta
 from services.monitor.core import service_levels
 
 STEPS: Final = ((5_000, 720), (60_000, 1_440), (600_000, 2_016))  # (milliseconds, points)
-SIGNAL_S: Final = 10.0  # as the web scheduler: after so much silence the number of instances is held (docs/signals.md)
+SIGNAL_S: Final = 10.0  # as the web scheduler: silence that holds the number of instances (docs/reference/signals.md)
 POINTS_MAX: Final = 2_016  # of an answer
 SCALE: Final = 1000
 MEASURES: Final = ("utilisation", "requests_per_s", "wanted", "serving")  # of a web department

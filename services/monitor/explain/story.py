@@ -12,7 +12,7 @@ Theory of operation
 Rules
   1. `because` holds causes that are no steps of this story, nearest first; `cause` and `cause_index` are the place of the
      nearest, step or not: facts that were decided together have one position.
-  2. The newest `last` steps are told, in order; `more`: there were others, or some are nowhere any more (docs/history.md).
+  2. The newest `last` steps are told, in order; `more`: others existed, or are kept no longer (docs/reference/history.md).
   3. A department's people see their own jobs and departments, and hosts with what their own department did there; steps and
      causes that are other departments' jobs are left out.
   4. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise (as in `why`).

@@ -1,4 +1,4 @@
-"""The tables of the history (docs/history.md says them to readers): details of jobs and hosts, sums, and where the file is.
+"""The tables of the history (described in docs/reference/history.md): details of jobs and hosts, sums, and where the file is.
 
 Rules
   1. Times are whole milliseconds since 1970 and end in `_ms`; so are durations.  Core-milliseconds are `core_ms`.  Whole

@@ -31,7 +31,7 @@ CREATE TABLE story_days (day_ms INTEGER PRIMARY KEY, position INTEGER NOT NULL) 
 HOST: Final = "host:"
 DEPARTMENT: Final = "department:"
 WEIGHT: Final = (
-    8  # rows of this table that are as large as one of the others: 30 bytes each, as measured (docs/explain.md)
+    8  # rows of this table as large as one of the others: 30 bytes each, measured (docs/reference/explain.md)
 )
 Statement = tuple[str, tuple[Any, ...]]
 _ADD: Final = "INSERT INTO story VALUES (?, ?, ?, ?)"

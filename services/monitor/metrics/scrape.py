@@ -12,7 +12,7 @@ Rules
   2. Without `direct` the address is the one at which the monitor was asked: whoever could ask for the list can scrape it.
   3. Labels are `cloud`, `process` and `service` (of `scheduler.hpc`: scheduler).  There is no `department` here: series have
      that label of their own; those of agents have not, so agents have it.
-  4. No token: metrics hold numbers and names (docs/security.md).
+  4. No token: metrics hold numbers and names (docs/explanation/security.md).
 """
 
 from __future__ import annotations
