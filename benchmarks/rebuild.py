@@ -19,8 +19,8 @@ from benchmarks.accounting import messages
 from benchmarks.cloud import table
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
-from services.monitor.history.kept import Kept, rows
-from services.monitor.history.made import Recorder
+from services.monitor.history.retention import Kept, rows
+from services.monitor.history.takeover import Recorder
 from services.runtime.journal import snapshots
 from services.runtime.journal.archive import SEGMENT_MAX, Archive
 from services.runtime.journal.fold import Fold

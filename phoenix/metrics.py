@@ -14,7 +14,7 @@ from phoenix.haproxy import metrics as haproxy
 from phoenix.local.balancer import stats as balancer
 from services.admission import metrics as admission
 from services.executor.edge import metrics as executor
-from services.monitor.metrics import certificates, room, token_ends
+from services.monitor.metrics import certificates, headroom, token_ends
 from services.monitor.metrics import families as monitor
 from services.runtime.families import Family, Histogram, Label, Names
 from services.runtime.families_shell import SHELL
@@ -22,7 +22,7 @@ from services.scheduler.edge import metrics as scheduler
 
 TABLES: Final = (
     monitor.TABLE,
-    room.TABLE,
+    headroom.TABLE,
     certificates.TABLE,
     token_ends.TABLE,
     SHELL,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from schemas.misfits import WORDS
+from schemas.validation import WORDS
 
 OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 RequeuePlace = Literal["keep", "end"]

@@ -15,11 +15,11 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
 from schemas.events import Event
-from schemas.foreseen import Sure
 from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
+from schemas.start_estimate import Sure
 
 AT: Final = 1_780_000_000.0
 CLOUD: Final = CloudConfig(

@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from schemas.misfits import WORDS
+from schemas.validation import WORDS
 
 # Checked when a message is decoded: what does not fit is garbage, void for every reader (S10), and cannot break the fold.
 _END: Final = r"$(?!\n)"  # `$` alone would let a trailing newline pass

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from schemas.misfits import WORDS
+from schemas.validation import WORDS
 
 IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at most
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN

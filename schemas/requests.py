@@ -21,10 +21,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim, OnTerm
-from schemas.hidden import WHAT, has_hidden
+from schemas.control_characters import WHAT, has_hidden
 from schemas.ids import JOB_NAME_MAX
-from schemas.misfits import UNREADABLE, misfit, unreadable
-from schemas.misfits import Malformed as Malformed
 from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
@@ -36,6 +34,8 @@ from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
 from schemas.requests_web import problem_of_deploy, problem_of_scale
 from schemas.requests_whatif import Foretold as Foretold
+from schemas.validation import UNREADABLE, misfit, unreadable
+from schemas.validation import Malformed as Malformed
 
 # Sane maxima.  Each is far above what a cluster of OpenNebula's size means, and keeps arithmetic and messages bounded.
 TASKS_MAX: Final = 1_000_000

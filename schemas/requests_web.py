@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.hidden import WHAT, has_hidden
+from schemas.control_characters import WHAT, has_hidden
 from schemas.releases import (
     HEALTH_PATH_MAX,
     HEALTH_PATH_WORDS,

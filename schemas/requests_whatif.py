@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from schemas.foreseen import Sure
 from schemas.reasons import Reason
 from schemas.requests_base import Message
+from schemas.start_estimate import Sure
 
 Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
 

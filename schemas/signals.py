@@ -20,10 +20,10 @@ import msgspec
 from msgspec import Meta
 
 from schemas.config import WebPolicy
+from schemas.control_characters import HIDDEN, WHAT
 from schemas.facts import UnitId
-from schemas.hidden import HIDDEN, WHAT
-from schemas.misfits import UNREADABLE, WORDS, Malformed, misfit, unreadable
 from schemas.requests import is_json
+from schemas.validation import UNREADABLE, WORDS, Malformed, misfit, unreadable
 
 UTILISATION_MAX: Final = 100  # it may use one core, and uses all of a large host; more is a broken meter
 INSTANCES_MAX: Final = 1_000_000

@@ -25,7 +25,7 @@ from nats.aio.client import Client
 
 from phoenix.balance.account import Account
 from schemas import subjects
-from schemas.hidden import HIDDEN
+from schemas.control_characters import HIDDEN
 from services.runtime.log import get_log
 
 DEADLINE_S: Final = 2.0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, period, units
+from phoenix.cli import cloud, period, printing, units
 from phoenix.cli.errors import UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client
 from phoenix.cli.parser import count
@@ -124,7 +124,7 @@ def render(record: dict[str, Any]) -> str:
 def _print(records: list[dict[str, Any]], as_json: bool) -> None:
     for record in records:
         if as_json:
-            emit.line(record)
+            printing.line(record)
         else:
-            emit.text(render(record))
+            printing.text(render(record))
     sys.stdout.flush()

@@ -20,7 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from phoenix.billing.bill import DAY_MS, HOUR_MS, Bill, Line, of_day
-from phoenix.cli import cloud, emit, files, tables, units
+from phoenix.cli import cloud, files, printing, tables, units
 from phoenix.cli.errors import FAILED, CliError
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.http import Client
@@ -90,11 +90,11 @@ def run(args: argparse.Namespace) -> int:
     for note in _notes(bill, asked, began, in_head=not (args.json or args.csv)):
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        emit.json(_plain(bill, asked))
+        printing.json(_plain(bill, asked))
     elif args.csv:
-        emit.table(COLUMNS, (_row(line, asked) for line in bill.lines))
+        printing.table(COLUMNS, (_row(line, asked) for line in bill.lines))
     else:
-        emit.text(render(bill, asked, args.by))
+        printing.text(render(bill, asked, args.by))
     return 0
 
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, files, suggest
+from phoenix.cli import cloud, files, printing, suggest
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, usage
 
 VERBS: Final = ("check", "diff", "apply")
@@ -59,7 +59,7 @@ def _check(args: argparse.Namespace) -> int:
         print(f"phoenix: {warning}", file=sys.stderr)
     departments = [f"{d.name} ({d.kind})" for d in config.cloud.departments]
     if args.json:
-        emit.json(
+        printing.json(
             {
                 "ok": True,
                 "departments": [d.name for d in config.cloud.departments],
@@ -168,7 +168,7 @@ def _apply(args: argparse.Namespace) -> int:
 
 def _show(args: argparse.Namespace, answer: dict[str, Any], nothing: str) -> None:
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
         return
     lines = [*answer["changes"], *(f"not kept: {lease}" for lease in answer.get("late_leases", ()))]
     lines += [f"made: {name}" for name in answer.get("renewed", ())]

@@ -6,7 +6,7 @@ import argparse
 import webbrowser
 from typing import Final
 
-from phoenix.cli import cloud, emit
+from phoenix.cli import cloud, printing
 from phoenix.cli.errors import FAILED, CliError
 
 HELP: Final = """examples:
@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     answer = monitor.post("/v1/session/code", {})
     address = f"{answer['url']}/#code={answer['code']}"
     if args.json:
-        emit.json({"url": answer["url"], "address": address, "expires_s": answer["expires_s"]})
+        printing.json({"url": answer["url"], "address": address, "expires_s": answer["expires_s"]})
     else:
         print(address)
     if args.open and not webbrowser.open(address):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, tables, units
+from phoenix.cli import cloud, health_notes, printing, tables, units
 from services.domain import text as sentences
 from services.domain.text import told_grace, told_shares
 
@@ -24,10 +24,10 @@ def run(args: argparse.Namespace) -> int:
     where = cloud.find(args)
     answer = where.operator().get("/v1/departments")
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
-        emit.text(render(answer["departments"]))
-        ailing.tell(where)
+        printing.text(render(answer["departments"]))
+        health_notes.tell(where)
     return 0
 
 

@@ -19,14 +19,14 @@ from typing import Any, Final
 
 import orjson
 
-from phoenix.cli import cloud, emit, releases, units
-from phoenix.cli.asking import ask_again
+from phoenix.cli import cloud, printing, releases, units
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError, in_words, usage
 from phoenix.cli.http import Client, quote
-from phoenix.cli.last_words import last_words
+from phoenix.cli.last_output import last_words
 from phoenix.cli.parser import at_least_zero
+from phoenix.cli.retrying import ask_again
 from phoenix.cli.waiting import LOST_MAX_S, POLL_FIRST_S, POLL_MAX_S
-from schemas import hidden
+from schemas import control_characters
 from services.domain import text as sentences
 
 HELP: Final = """examples:
@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     except CliError as error:
         raise in_words(error, _OPTIONS) from error
     if answer.get("warning"):
-        print(hidden.shown(f"phoenix: {args.department}: {answer['warning']}"), file=sys.stderr, flush=True)
+        print(control_characters.shown(f"phoenix: {args.department}: {answer['warning']}"), file=sys.stderr, flush=True)
     if not args.wait:
         return _tell(args, answer, f"{args.department}: release {answer['release']}")
     if not args.json:
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         )
     reason = found.get("stuck") or found.get("reason")
     if args.json:
-        emit.json({**answer, "state": found["state"], "reason": reason})
+        printing.json({**answer, "state": found["state"], "reason": reason})
     else:
         _tell_last_words(client, reason)
     raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(reason))
@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
         print(line)
     return OK
@@ -129,7 +129,10 @@ def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
 def _tell_last_words(client: Client, reason: object) -> None:
     unit = sentences.code_of(reason)[1].get("unit") if reason else None
     if unit and (words := last_words(client, str(unit))):
-        print("\n".join([f"{unit} wrote last:", *(f"  {hidden.shown(line)}" for line in words)]), file=sys.stderr)
+        print(
+            "\n".join([f"{unit} wrote last:", *(f"  {control_characters.shown(line)}" for line in words)]),
+            file=sys.stderr,
+        )
 
 
 def _asked(args: argparse.Namespace) -> dict[str, Any]:
@@ -227,7 +230,7 @@ def _progress(found: dict[str, Any], stuck: dict[str, Any] | None, shown: str) -
     if stuck is not None:
         text += f"; {sentences.sentence(stuck)}"
     if text != shown:
-        print(hidden.shown(text), file=sys.stderr, flush=True)
+        print(control_characters.shown(text), file=sys.stderr, flush=True)
     return text
 
 

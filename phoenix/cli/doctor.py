@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from phoenix.cli import cloud, emit, files
+from phoenix.cli import cloud, files, printing
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.doctor import broker
 from phoenix.doctor.endpoint import Endpoint
+from phoenix.doctor.examination import examine
 from phoenix.doctor.findings import Finding, table, warn, worst
-from phoenix.doctor.look import examine
-from phoenix.doctor.wanted import Wanted, of_config
+from phoenix.doctor.requirements import Wanted, of_config
 from services.domain.capabilities import CAPABILITIES
 from services.runtime.config.file import Config, ConfigError, load
 
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     found += _secrets(args) + _broker(args)
     level = worst(found)
     if args.json:
-        emit.json({"opennebula": url, "result": level, "findings": [x.as_dict() for x in found]})
+        printing.json({"opennebula": url, "result": level, "findings": [x.as_dict() for x in found]})
     else:
         print(table(found))
     return FAILED if level == "fail" else OK

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from phoenix.cli import cloud, emit, units
+from phoenix.cli import cloud, printing, units
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from phoenix.cli.parser import at_least_zero
@@ -195,7 +195,7 @@ def spoken(event: dict[str, Any]) -> str:
 
 def _print(event: dict[str, Any], args: argparse.Namespace) -> None:
     if args.json:
-        emit.line(event)
+        printing.line(event)
     else:
-        emit.text(spoken(event) if args.sentences else render(event))
+        printing.text(spoken(event) if args.sentences else render(event))
         sys.stdout.flush()

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, history_rebuild, suggest, tables, units
+from phoenix.cli import cloud, history_rebuild, printing, suggest, tables, units
 from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.parser import count
 from phoenix.cli.period import add_span, span
@@ -68,11 +68,11 @@ def run(args: argparse.Namespace) -> int:
         return history_rebuild.run(data, Path(cloud.describe(data)["config"]))
     found, cursor = _fetch(args)
     if args.json:
-        emit.json({"jobs": found, "cursor": cursor})
+        printing.json({"jobs": found, "cursor": cursor})
     elif args.csv:
         _write_csv(found)
     else:
-        emit.text(render(found, more=cursor is not None))
+        printing.text(render(found, more=cursor is not None))
     return 0
 
 
@@ -134,4 +134,4 @@ def _minute(at: str | None) -> str:
 
 def _write_csv(jobs: list[dict[str, Any]]) -> None:
     rows = ({"hosts": " ".join(job["hosts"]), "reason": (job["reason"] or {}).get("code", "")} for job in jobs)
-    emit.table(COLUMNS, (job | told for job, told in zip(jobs, rows, strict=True)))
+    printing.table(COLUMNS, (job | told for job, told in zip(jobs, rows, strict=True)))

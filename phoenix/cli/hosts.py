@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, suggest, tables, units
+from phoenix.cli import cloud, printing, suggest, tables, units
 from phoenix.cli.errors import USAGE, CliError, usage
 from phoenix.cli.http import Client, quote
 from schemas.ids import is_instance
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 print(told(there[host], args.verb, deadline_s, time.time()), flush=True)
     finally:  # one of them may be refused: the others are done
         if args.json:
-            emit.json({"hosts": done})
+            printing.json({"hosts": done})
     return 0
 
 
@@ -148,9 +148,9 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
         and (not args.state or host["state"] == args.state)
     ]
     if args.json:
-        emit.json({**answer, "hosts": hosts})
+        printing.json({**answer, "hosts": hosts})
     else:
-        emit.text(render(hosts))
+        printing.text(render(hosts))
     return 0
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables
+from phoenix.cli import cloud, printing, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, query, quote
-from phoenix.cli.last_words import last_words
+from phoenix.cli.last_output import last_words
 from services.domain import text as sentences
 
 HELP: Final = """examples:
@@ -38,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
     answer = client.get(path)
     answer["instances"] = _with_last_words(client, _with_problems(client, answer["instances"]))
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
-        emit.text(render(answer["instances"], args.department))
+        printing.text(render(answer["instances"], args.department))
     return 0
 
 

@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit
+from phoenix.cli import cloud, printing
 from phoenix.cli.errors import DENIED, FAILED, OK, USAGE
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
-from schemas.hidden import shown
+from schemas.control_characters import shown
 
 DONE: Final = {"cancel": "cancelled", "hold": "held", "release": "released"}
 _CODES: Final = {"unknown": USAGE, "denied": DENIED}
@@ -24,7 +24,7 @@ def run(verb: str, args: argparse.Namespace) -> int:
     """Act on every job named; the exit code is that of the worst answer."""
     results = ask(cloud.find(args).operator(), verb, args.job)
     if args.json:
-        emit.json({"results": results})
+        printing.json({"results": results})
     code = OK
     for result in results:
         error = result.get("error") or {}

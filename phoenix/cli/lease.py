@@ -18,11 +18,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, environment, sbatch, submit, suggest, tables, units
-from phoenix.cli.asking import ask_again
+from phoenix.cli import cloud, environment, printing, sbatch, submit, suggest, tables, units
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id, worded
+from phoenix.cli.retrying import ask_again
 from services.domain import text as sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         return _RUN[verb](args, words)
     except CliError as error:
         if args.json and error.answer is not None:
-            emit.json({"ok": False, "error": _in_utc(error.answer)})
+            printing.json({"ok": False, "error": _in_utc(error.answer)})
         raise in_words(error, _OPTIONS) from error
 
 
@@ -127,7 +127,7 @@ def _create(args: argparse.Namespace, words: list[str]) -> int:
     client = where.member(department) if department else where.operator()
     answer = ask_again(client, query("/v1/leases", department=department), request)
     if args.json:
-        emit.json(_in_utc(answer))
+        printing.json(_in_utc(answer))
         return 0
     print(answer["lease"], flush=True)
     print(f"phoenix: {_promise(answer)}", file=sys.stderr)
@@ -182,7 +182,7 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
     request = {"by_s": args.by, "until_at": until, "request": args.request or os.urandom(12).hex()}
     answer = ask_again(cloud.find(args).operator(), f"/v1/leases/{quote(lease)}/extend", request)
     if args.json:
-        emit.json(_in_utc(answer))
+        printing.json(_in_utc(answer))
         return 0
     print(f"{lease}: until {units.iso(answer['end_at'])}" if answer.get("end_at") else f"{lease}: extended")
     _warn(answer)
@@ -193,7 +193,7 @@ def _cancel(args: argparse.Namespace, words: list[str]) -> int:
     lease = _id(words, "cancel")
     answer = cloud.find(args).operator().post(f"/v1/leases/{quote(lease)}/cancel", {})
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
         print(f"{lease}: cancelled")
     return 0
@@ -231,9 +231,9 @@ def _list(args: argparse.Namespace, words: list[str]) -> int:
         where.check_department(args.department)
     answer = where.operator().get("/v1/leases", department=args.department, all=1 if args.all else None)
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
-        emit.text(render(answer["leases"]))
+        printing.text(render(answer["leases"]))
     return 0
 
 
@@ -283,7 +283,7 @@ def _show(args: argparse.Namespace, words: list[str]) -> int:
     name = _id(words, "show")
     lease = fetch(cloud.find(args).operator(), name)
     if args.json:
-        emit.json(lease)
+        printing.json(lease)
     else:
         print(tables.pairs(pairs(lease)))
     return 0

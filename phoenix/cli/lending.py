@@ -6,7 +6,7 @@ import argparse
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli import cloud, printing, tables, units
 
 HELP: Final = """examples:
   phoenix lending           own, held, lent and borrowed hosts; the contracts and what is lent by each
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     answer = cloud.find(args).operator().get("/v1/lending")
-    emit.answer(answer, render, as_json=args.json)
+    printing.answer(answer, render, as_json=args.json)
     return 0
 
 

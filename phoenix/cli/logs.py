@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Final
 
-from phoenix.cli import cloud, emit, following
+from phoenix.cli import cloud, printing, tail
 from phoenix.cli.http import query
 from phoenix.cli.parser import job_id
 
@@ -30,10 +30,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         stream = "stderr" if args.stderr else "stdout"
         answer = client.fetch("GET", _path(args, 0, None))
-        emit.json({"instance": args.unit, stream: answer.body.decode(errors="replace")})
+        printing.json({"instance": args.unit, stream: answer.body.decode(errors="replace")})
         return 0
-    wrote = following.Wrote()
-    following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow, wrote)
+    wrote = tail.Wrote()
+    tail.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow, wrote)
     if not wrote.size:
         print("(nothing was written)", file=sys.stderr)
     return 0

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from phoenix.cli import cloud, emit, following, show, waiting
+from phoenix.cli import cloud, printing, show, tail, waiting
 from phoenix.cli.errors import usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import at_least_zero, count, job_id
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if args.files:
         return _files(client, base, args.json)
     if args.file is not None:
-        return following.write(client.fetch("GET", f"{base}/files/{quote(args.file)}").body)
+        return tail.write(client.fetch("GET", f"{base}/files/{quote(args.file)}").body)
     if args.save is not None:
         return _save(client, args)
     if args.json:
@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         answer = client.fetch("GET", _path(args, 0, None))
         removed = answer.headers.get("phoenix-removed")
         found = {"job": args.job, stream: answer.body.decode(errors="replace")}
-        emit.json(found | ({"removed": removed} if removed else {}))
+        printing.json(found | ({"removed": removed} if removed else {}))
         return 0
     return _print(client, args)
 
@@ -70,7 +70,7 @@ def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
 
 
 def _print(client: Client, args: argparse.Namespace) -> int:
-    ended = following.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
+    ended = tail.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
     if not ended:
         print(f"phoenix: job {args.job} is not over: more may come (--follow waits for it)", file=sys.stderr)
     return 0
@@ -92,9 +92,9 @@ def _files(client: Client, base: str, as_json: bool) -> int:
     answer = client.get(f"{base}/files")
     files = answer.get("files", [])
     if as_json:
-        emit.json(answer)
+        printing.json(answer)
     elif files:
-        emit.text(
+        printing.text(
             "\n".join(f"{f['name']}  {f.get('size', '')}".rstrip() if isinstance(f, dict) else str(f) for f in files)
         )
     elif told := answer.get("removed"):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.cli import cloud, emit, suggest, tables
+from phoenix.cli import cloud, printing, suggest, tables
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count
 from phoenix.policies import Described, described
@@ -95,7 +95,7 @@ def _list(args: argparse.Namespace, every: Sequence[Described]) -> int:
         shown = [_as_data(policy, users) for policy in every]
         for one in shown:
             del one["theory"]
-        emit.json({"policies": shown})
+        printing.json({"policies": shown})
         return OK
     print(_table(every, users or {}))
     return OK
@@ -120,7 +120,7 @@ def _below(policy: Described) -> list[str]:
 def _show(args: argparse.Namespace, policy: Described) -> int:
     users = _users(args)
     if args.json:
-        emit.json(_as_data(policy, users))
+        printing.json(_as_data(policy, users))
         return OK
     used = ", ".join((users or {}).get((policy.kind, policy.name), [])) or ("nobody" if users is not None else "?")
     told = [
@@ -162,7 +162,7 @@ def _check(args: argparse.Namespace, policy: Described) -> int:
             if violation is not None:
                 print("\n".join(f"              {line}" for line in (violation.seen, *violation.story.splitlines())))
     if args.json:
-        emit.json({"kind": policy.kind, "name": policy.name, "package": policy.origin, "rules": told})
+        printing.json({"kind": policy.kind, "name": policy.name, "package": policy.origin, "rules": told})
     else:
         print(f"{len(told) - broken} of {len(told)} rules hold")
     return FAILED if broken else OK

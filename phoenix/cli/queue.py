@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit, suggest, tables, units
+from phoenix.cli import cloud, health_notes, printing, suggest, tables, units
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import count
@@ -62,17 +62,17 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         jobs = [job for job in answer["jobs"] if _wanted(job, states, args.user)]
         known = starts(client, args.department) if any(job["state"] == "pending" for job in jobs) else {}
-        emit.json({**answer, "jobs": [_with_start(in_utc(job), known) for job in jobs]})
+        printing.json({**answer, "jobs": [_with_start(in_utc(job), known) for job in jobs]})
         return 0
     lines = answer["lines"]
     known = starts(client, args.department) if any(line[STATE] == "pending" for line in lines) else {}
-    emit.text(
+    printing.text(
         render(lines, int(answer.get("total", len(lines))), known) if lines or not states else "no such job is here"
     )
     over = ",".join(sorted(states & FINAL))
     if over:
         print(f"phoenix: only the last jobs that ended are here; all: phoenix history --state {over}", file=sys.stderr)
-    ailing.tell(where, args.department)
+    health_notes.tell(where, args.department)
     return 0
 
 

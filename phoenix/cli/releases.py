@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables
+from phoenix.cli import cloud, printing, tables
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, quote
 from services.domain import text as sentences
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     answer = client.get(f"/v1/departments/{quote(args.department)}/releases")
     if answer.get("state") == "rolling" and (reason := stuck(client, args.department)):
         answer["stuck"] = reason
-    emit.answer(answer, render, as_json=args.json)
+    printing.answer(answer, render, as_json=args.json)
     return 0
 
 

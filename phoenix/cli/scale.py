@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from phoenix.cli import cloud, emit, units
+from phoenix.cli import cloud, printing, units
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import quote
 from phoenix.cli.parser import at_least_zero
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     except CliError as error:
         raise in_words(error, _OPTIONS) from error
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
         return 0
     wish = "the load decides" if args.auto else f"exactly {exact}" if exact is not None else f"at least {minimum}"
     print(f"{args.department}: {wish}{f' for {units.span(for_s)}' if for_s else ''}")

@@ -6,7 +6,7 @@ history.  It is shown nowhere.
 Rules
   1. A secret is used if the configuration names it, or a release of the running cloud that is wanted or that instances run.  A
      cloud that does not answer is told apart from one that uses it not.
-  2. What is set or removed is in the audit (`phoenix.cli.recorded`): who, and which; never a value.
+  2. What is set or removed is in the audit (`phoenix.cli.local_audit`): who, and which; never a value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from phoenix.cli import cloud, emit, files, recorded, suggest
+from phoenix.cli import cloud, files, local_audit, printing, suggest
 from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 from phoenix.cli.http import quote
 
@@ -130,7 +130,7 @@ def _record(args: argparse.Namespace, place: Place) -> None:
     if place.config is None:
         print("phoenix: this is not in the audit: the cloud has no configuration yet", file=sys.stderr)
     else:
-        recorded.record(place.config, f"secret.{args.verb}", args.department, args.name)
+        local_audit.record(place.config, f"secret.{args.verb}", args.department, args.name)
 
 
 def _set(args: argparse.Namespace, place: Place) -> int:
@@ -139,7 +139,7 @@ def _set(args: argparse.Namespace, place: Place) -> int:
     secret_files.write(place.directory, args.department, args.name, _value(args))
     _record(args, place)
     if args.json:
-        emit.json({"ok": True, "department": args.department, "secret": args.name})
+        printing.json({"ok": True, "department": args.department, "secret": args.name})
         return 0
     print(f"{args.department}: {args.name} is set; instances that start from now on have it")
     if args.name not in place.wanted and args.name not in (uses := _uses(args, place)).releases:
@@ -176,7 +176,9 @@ def _list(args: argparse.Namespace, place: Place) -> int:
     names = sorted({*there, *place.wanted, *uses.releases})
     problems = {name: _problem(place.directory, args.department, name) for name in names}
     if args.json:
-        emit.json({"department": args.department, "secrets": [_row(place, uses, n, p) for n, p in problems.items()]})
+        printing.json(
+            {"department": args.department, "secrets": [_row(place, uses, n, p) for n, p in problems.items()]}
+        )
         return 0
     for name, problem in problems.items():
         used = [f"${variable}" for variable in place.wanted.get(name, ())]
@@ -213,7 +215,7 @@ def _remove(args: argparse.Namespace, place: Place) -> int:
         raise usage(f"{args.department} has no secret {args.name}", suggest.hint(args.name, there))
     _record(args, place)
     if args.json:
-        emit.json({"ok": True, "department": args.department, "secret": args.name})
+        printing.json({"ok": True, "department": args.department, "secret": args.name})
     else:
         print(f"{args.department}: {args.name} is removed; instances that run keep what they were given")
     return 0

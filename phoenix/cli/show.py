@@ -7,11 +7,11 @@ import time
 from datetime import datetime
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli import cloud, printing, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
-from schemas import hidden
+from schemas import control_characters
 from services.domain import text as sentences
 from services.domain.text import facts, told_foreseen
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     job = fetch(client, args.job)
     if job.get("state") == "pending" and (known := starts(client, job=args.job)):
         job["start"] = next(iter(known.values()))
-    emit.answer(job, render, as_json=args.json)
+    printing.answer(job, render, as_json=args.json)
     return 0
 
 
@@ -125,7 +125,9 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("reason", sentences.sentence(job["reason"])))
     if job.get("start"):
         found.append(("starts", told_foreseen.starts(job["start"], time.time(), sentences.sentence)))
-    return [(label, hidden.shown(value)) for label, value in found]  # one line each, whatever a guest has noted
+    return [
+        (label, control_characters.shown(value)) for label, value in found
+    ]  # one line each, whatever a guest has noted
 
 
 def _used(job: dict[str, Any]) -> list[tuple[str, str]]:

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit
+from phoenix.cli import cloud, printing
 from phoenix.cli.errors import DENIED, CliError, in_words, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import amount, at_least_zero, worded
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
             break
         time.sleep(every_s)
     if args.json:
-        emit.json({**answer, "sent": sent})
+        printing.json({**answer, "sent": sent})
     return 0
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from phoenix.cli import cloud, recorded, suggest
+from phoenix.cli import cloud, local_audit, suggest
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 
 VERBS: Final = ("rebuild",)
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     for name in args.processes:
         if name not in known:
             raise usage(f"there is no snapshot of {name!r}", suggest.hint(name, known))
-    recorded.record(file, "snapshots.rebuild", *(args.processes or known))
+    local_audit.record(file, "snapshots.rebuild", *(args.processes or known))
     failed = [name for name in args.processes or known if not _rebuild(name, file)]
     if failed:
         raise CliError(FAILED, f"no new snapshot of {', '.join(failed)}")

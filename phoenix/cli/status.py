@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, local, tables
+from phoenix.cli import cloud, local, printing, tables
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError
 
 HELP: Final = """examples:
@@ -26,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
         told = ask(data)
     except CliError as error:
         if args.json and error.code == UNREACHABLE:
-            emit.json(
+            printing.json(
                 {"running": False, "ready": False, "healthy": False, "data": str(data.absolute()), "processes": []}
             )
             return UNREACHABLE
         raise
-    emit.answer(told, render, as_json=args.json)
+    printing.answer(told, render, as_json=args.json)
     return OK if told["healthy"] else FAILED
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, tables
+from phoenix.cli import cloud, printing, tables
 
 HELP: Final = """examples:
   phoenix store            scripts and inputs, output, kept files and checkpoints of each department, and its share
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     answer = cloud.find(args).operator().get("/v1/store")
-    emit.answer(answer, render, as_json=args.json)
+    printing.answer(answer, render, as_json=args.json)
     return 0
 
 

@@ -6,11 +6,11 @@ import argparse
 import time
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, units
+from phoenix.cli import cloud, printing, units
 from phoenix.cli.http import quote
 from phoenix.cli.parser import count, entity, named
 from phoenix.cli.period import add_since, instant
-from schemas.hidden import shown
+from schemas.control_characters import shown
 
 LAST: Final = 100  # steps shown when nothing else is asked for
 HELP: Final = """examples:
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     name, kind = named(args.entity)
     since = None if args.since is None else instant("--since", args.since, time.time())
     answer = cloud.find(args).operator().get(f"/v1/story/{quote(name)}", kind=kind, limit=args.last, since=since)
-    emit.answer(answer, render, as_json=args.json)
+    printing.answer(answer, render, as_json=args.json)
     return 0
 
 

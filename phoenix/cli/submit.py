@@ -5,7 +5,7 @@ Rules
   2. `#SBATCH` and `#PHOENIX` lines count as options in front of those of the command line (`phoenix.cli.sbatch`).
   3. What follows the script's name are the script's arguments; only --json, --wait, --data, --as and --department may stand
      right after it, before a `--`.
-  4. Every submission carries a request id, so that asking again after a lost answer cannot submit twice (`asking`).
+  4. Every submission carries a request id, so that asking again after a lost answer cannot submit twice (`retrying`).
   5. --wait ends with the job's exit code (1 if it has none), after writing the files of -o and -e.
 """
 
@@ -18,10 +18,10 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, environment, sbatch, waiting
-from phoenix.cli.asking import ask_again
+from phoenix.cli import cloud, environment, printing, sbatch, waiting
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import query
+from phoenix.cli.retrying import ask_again
 from services.domain.text import told_grace
 from services.domain.text.params import Params
 
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     job = str(answer["job"])
     tell_cost(answer)
     if args.json:
-        emit.json(answer)
+        printing.json(answer)
     else:
         print(job, flush=True)
     return waiting.wait(where.operator(), client, job, options.output, options.error) if args.wait else 0

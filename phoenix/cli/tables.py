@@ -1,6 +1,6 @@
 """Plain tables: columns as wide as their widest cell, numbers to the right, nothing cut when the output is no terminal.
 
-Cells are other people's words: what nobody sees is shown (`schemas.hidden`), what is wide counts as two columns."""
+Cells are other people's words: what nobody sees is shown (`schemas.control_characters`), what is wide counts as two columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from schemas.hidden import shown
+from schemas.control_characters import shown
 
 _ELLIPSIS: Final = "…"
 

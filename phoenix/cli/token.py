@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from phoenix.cli import cloud, emit, files, recorded, suggest, tables, units
+from phoenix.cli import cloud, files, local_audit, printing, suggest, tables, units
 from phoenix.cli.errors import DENIED, FAILED, CliError, usage
 
 if TYPE_CHECKING:
@@ -103,10 +103,10 @@ def _create(args: argparse.Namespace) -> int:
         if file is not None:
             file.write(token)
     name = tokens.digest(token)[: tokens.ID_CHARS]
-    recorded.record(_file(args), "token.create", entry.user, name)
+    local_audit.record(_file(args), "token.create", entry.user, name)
     shown = token if args.out in (None, files.STDOUT) else None
     if args.json:
-        emit.json({"ok": True, "id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
+        printing.json({"ok": True, "id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
         return 0
     if shown:
         print(shown)
@@ -138,7 +138,7 @@ def _list(args: argparse.Namespace) -> int:
 
     found, now = tokens.issued(_where(args)[0]), time.time()
     if args.json:
-        emit.json({"tokens": [_told(name, entry, now) for name, entry in found.items()]})
+        printing.json({"tokens": [_told(name, entry, now) for name, entry in found.items()]})
         return 0
     rows = [
         (
@@ -166,9 +166,9 @@ def _revoke(args: argparse.Namespace) -> int:
     entry = tokens.revoke(path, args.name)
     if entry is None:
         raise usage(f"there is no issued token {args.name!r}", suggest.hint(args.name, tokens.issued(path)))
-    recorded.record(_file(args), "token.revoke", entry.user, args.name)
+    local_audit.record(_file(args), "token.revoke", entry.user, args.name)
     if args.json:
-        emit.json({"ok": True, "id": args.name, "user": entry.user})
+        printing.json({"ok": True, "id": args.name, "user": entry.user})
     else:
         print(f"{args.name} of {entry.user} is revoked: the doors refuse it from now on")
     return 0

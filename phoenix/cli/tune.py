@@ -98,7 +98,7 @@ def _run(args: argparse.Namespace) -> int:
     from phoenix.search import space as spaces
     from phoenix.search import trials as kept
     from phoenix.simulate import places
-    from phoenix.tune import aims as wanted
+    from phoenix.tune import goals as wanted
     from phoenix.tune import report, searching
 
     _check(args)
@@ -194,8 +194,8 @@ def _journal(args: argparse.Namespace) -> Journal:
 
 def _propose(args: argparse.Namespace, found: Found) -> None:
     """What would change: as `phoenix config diff` says it, and as a file for `phoenix config apply`."""
-    from phoenix.tune.aims import HOSTS
     from phoenix.tune.bench_journal import Journal
+    from phoenix.tune.goals import HOSTS
     from services.runtime.config.file import diff, loads
 
     bench, best = found.bench, found.best()

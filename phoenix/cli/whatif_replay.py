@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from phoenix.cli import cloud, config, emit, files, tables, units
+from phoenix.cli import cloud, config, files, printing, tables, units
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.http import Client
 from phoenix.cli.parser import count
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     for note in told["notes"] if not args.json else ():
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        emit.json(told)
+        printing.json(told)
     else:
         print(render(told, by=args.by or "department", seconds=until - past.since))
     return OK

@@ -7,7 +7,7 @@ import argparse
 import time
 from typing import Any, Final
 
-from phoenix.cli import ailing, cloud, emit
+from phoenix.cli import cloud, health_notes, printing
 from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import entity, named
@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
         answer = where.operator().get(f"/v1/why/{quote(name)}", kind=kind)
     except CliError as error:
         if error.code == UNREACHABLE:
-            ailing.tell(where)
+            health_notes.tell(where)
         raise
     if "told" in answer:  # of a host, or a batch department
-        emit.answer(answer, render_told, as_json=args.json)
+        printing.answer(answer, render_told, as_json=args.json)
         return 0
     return _of_scheduler(where, answer, name, args.json)
 
@@ -53,9 +53,9 @@ def _of_scheduler(where: cloud.Cloud, answer: dict[str, Any], name: str, as_json
     problems = _problems(where.operator(), name, str(answer["what"]))
     if as_json:
         told = [sentences.capital(sentences.sentence(reason)) for reason in reasons(answer)]
-        emit.json(answer | {"sentences": told} | ({"problems": problems} if problems else {}))
+        printing.json(answer | {"sentences": told} | ({"problems": problems} if problems else {}))
     else:
-        emit.text("\n".join([render(answer, time.time()), *(f"  {problem}" for problem in problems)]))
+        printing.text("\n".join([render(answer, time.time()), *(f"  {problem}" for problem in problems)]))
     return 0
 
 

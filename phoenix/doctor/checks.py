@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from phoenix.doctor.endpoint import is_loopback
 from phoenix.doctor.findings import Finding, fail, ok, warn
-from phoenix.doctor.wanted import REAL, Wanted
+from phoenix.doctor.requirements import REAL, Wanted
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight
 from services.executor.opennebula.template import TemplateError, Templates

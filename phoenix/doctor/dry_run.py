@@ -17,7 +17,7 @@ from typing import Final
 
 from phoenix.doctor.endpoint import Endpoint, Trouble
 from phoenix.doctor.findings import Finding, fail, ok, warn
-from phoenix.doctor.wanted import Wanted
+from phoenix.doctor.requirements import Wanted
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates

@@ -24,9 +24,9 @@ from nats.aio.client import Client
 
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
+from phoenix.balance.session import talk
 from phoenix.balance.signals import NAMES, publish, ticks
-from phoenix.balance.talk import talk
-from phoenix.balance.usages import Usages
+from phoenix.balance.utilisation import Usages
 from phoenix.haproxy.flow import Flow
 from phoenix.haproxy.keeper import Keeper, Seen
 from phoenix.haproxy.metrics import AgentMetrics, Counts, Sight
@@ -37,10 +37,10 @@ from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
 from schemas.signals import SOURCE_MAX, CpuSignal
 from services.domain.exits import Exit
-from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
+from services.runtime.watchdog import READY, Heart
 
 HURRY_S: Final = 0.1
 

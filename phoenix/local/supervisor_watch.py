@@ -1,7 +1,7 @@
 """Hung is not dead: who of the children says nothing any more, though its process is there.
 
 Theory of operation
-  Children send `WATCHDOG=1` (sd_notify, `services.runtime.heart`) to a socket of the supervisor at least twice in `SILENT_S`.
+  Children send `WATCHDOG=1` (sd_notify, `runtime.watchdog`) to a socket of the supervisor at least twice in `SILENT_S`.
   The kernel says which process has sent it.  One that has begun and then stays silent for `SILENT_S` is replaced by the
   supervisor: SIGKILL, which a stopped process dies of too, and a new start.  So is one that has not begun within `BEGIN_S`.
 
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from services.runtime.heart import ADDRESS, ALIVE, PERIOD
+from services.runtime.watchdog import ADDRESS, ALIVE, PERIOD
 
 # The longest pause of a healthy loop is a fraction of a second, on a machine with ten times its load some seconds.  With the
 # new start (about three) it is within the 30 s for which `phoenix submit` waits for an answer.

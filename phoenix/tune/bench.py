@@ -24,7 +24,7 @@ from phoenix.simulate import goal as goals
 from phoenix.simulate.experiment import Variant, VaryTable, varied
 from phoenix.simulate.metrics import Metrics, measure
 from phoenix.simulate.workload import Scenario
-from phoenix.tune.aims import HOSTS
+from phoenix.tune.goals import HOSTS
 from services.runtime.config.form import Problem
 
 KEPT: Final = (

@@ -27,8 +27,8 @@ from phoenix.simulate import goal as goals
 from phoenix.simulate import vary
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.sizes import HOSTS_MAX
-from phoenix.tune.aims import HOSTS
 from phoenix.tune.bench import Judged, kept_of
+from phoenix.tune.goals import HOSTS
 from phoenix.whatif.lives import Unknown
 from phoenix.whatif.past import Past
 from schemas.config import CloudConfig

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from phoenix.search.trials import Trial
 from phoenix.simulate import plots_style as look
-from phoenix.tune.aims import HOSTS, Values
+from phoenix.tune.goals import HOSTS, Values
 from phoenix.tune.searching import Found
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from phoenix.search.space import Point, Space
 from phoenix.search.trials import Trial
 from phoenix.simulate import report
 from phoenix.simulate.tables import NOTHING, durations, host_hours, ratio
-from phoenix.tune.aims import HOSTS, Aim, Values
+from phoenix.tune.goals import HOSTS, Aim, Values
 from phoenix.tune.searching import Found
 
 FORMAT: Final = 1

@@ -21,8 +21,8 @@ from phoenix.search.choose import Chooser, chooser, new_points
 from phoenix.search.evaluate import Job, evaluate
 from phoenix.search.space import Point, Space, key
 from phoenix.search.trials import Trial, Trials
-from phoenix.tune.aims import HOSTS, Aims, Values
 from phoenix.tune.bench import Bench
+from phoenix.tune.goals import HOSTS, Aims, Values
 
 HELD_OUT_MAX: Final = 3
 MANY: Final = 10**9  # trials: as many as time allows

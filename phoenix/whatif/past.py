@@ -32,7 +32,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig
 from schemas.facts import Fact
 from schemas.ids import is_instance
-from schemas.record import Line
+from schemas.journal_record import Line
 from services.domain.custody.meta import Meta
 from services.scheduler.edge.plugins import Lack, lacking
 

@@ -1,4 +1,4 @@
-"""The record as the monitor sends it (`schemas.record`), read line by line.
+"""The record as the monitor sends it (`schemas.journal_record`), read line by line.
 
 Rules
   1. A record without its last line is cut short: it is refused, not played.
@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from schemas.facts import BY_KIND, Fact
-from schemas.record import FORMAT, Head, Line, Tail
+from schemas.journal_record import FORMAT, Head, Line, Tail
 
 
 class CutShort(Exception):

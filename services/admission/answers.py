@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from schemas import requests as r
-from schemas.misfits import UNREADABLE, misfit, unreadable
+from schemas.validation import UNREADABLE, misfit, unreadable
 from services.admission.storage.payloads import TooLarge
 from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, allowed

@@ -22,9 +22,9 @@ from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.commands.whatif import Foretelling, Schedulers
 from services.admission.core.admission import AdmissionCore
+from services.admission.guests.guest_queue import GuestTurns
 from services.admission.guests.guests import Guests
 from services.admission.guests.tokens import GuestTokens
-from services.admission.guests.turns import GuestTurns
 from services.admission.guests.usage_reports import Usages
 from services.admission.http.door import HttpDoor, body_room
 from services.admission.nats_api import SUBJECTS, NatsDoor
@@ -42,11 +42,11 @@ from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Edge
 from services.runtime.http.answers import as_asked, made_safe
-from services.runtime.http.beside import beside
+from services.runtime.http.background import beside
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
+from services.runtime.request_queue import Turns
 from services.runtime.service import Service
-from services.runtime.turns import Turns
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1

@@ -6,9 +6,10 @@ Rules
   2. The reply subject is the broker's (PROTOCOL S10).  A broker without accounts leaves it to the asker: there a request whose
      answer would go anywhere but to the asker's own inbox is not served at all.  One without a reply subject is served.
   3. `config.apply` is the provisioner's: ignored here.
-  4. Each request waits for its turn (`runtime.turns`), undecoded and without a task; whoever has too many waiting is refused.
+  4. Each request waits for its turn (`runtime.request_queue`), undecoded and without a task; a caller with too
+     many waiting requests is refused.
      What is served side by side shares envelopes.
-  5. The requests of each department's users, the operators' too, come on a connection of its own (`broker.line`).
+  5. The requests of each department's users, the operators' too, come on a connection of its own (`broker.flood_connections`).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from services.admission.commands.costs import cost_of
 from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
-from services.runtime.broker.answer import REPLIES_DROPPED, answer
-from services.runtime.broker.line import Lines
-from services.runtime.broker.whence import Found, whence
-from services.runtime.bucket import Bucket
+from services.runtime.broker.flood_connections import Lines
+from services.runtime.broker.origin import Found, whence
+from services.runtime.broker.reply import REPLIES_DROPPED, answer
 from services.runtime.edge import Refused
 from services.runtime.log import frames_of
+from services.runtime.request_queue import Turn, Turns
 from services.runtime.service import Service
-from services.runtime.turns import Turn, Turns
+from services.runtime.token_bucket import Bucket
 
 SUBJECTS: Final = "phoenix.request.*.{}.*.*"  # of a user
 FOREIGN_PER_S: Final = 2.0  # wrong reply subjects that are told in log and audit; all are counted

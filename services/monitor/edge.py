@@ -39,34 +39,34 @@ from services.monitor.explain.why import Why
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.history.archivist import Archivist
 from services.monitor.history.file import COMMIT_S, History, Still
-from services.monitor.history.kept import Kept
-from services.monitor.history.made import take_over
+from services.monitor.history.retention import Kept
+from services.monitor.history.takeover import take_over
 from services.monitor.http import page_files
 from services.monitor.http.access import COOKIE, Access
 from services.monitor.http.audit_reads import AuditReads
 from services.monitor.http.audit_routes import AuditRoutes
 from services.monitor.http.billable import Billable
+from services.monitor.http.denied_connections import RefusedKeys
+from services.monitor.http.denied_reads import RefusedReads
 from services.monitor.http.history_routes import HistoryReads
-from services.monitor.http.in_turn import InTurn
 from services.monitor.http.origin import Hosts
 from services.monitor.http.price_routes import PriceRoutes
 from services.monitor.http.queries import Queries
+from services.monitor.http.read_queue import InTurn
 from services.monitor.http.reads import Reads
-from services.monitor.http.refused import RefusedReads
-from services.monitor.http.refused_keys import RefusedKeys
 from services.monitor.http.session_routes import SessionRoutes
+from services.monitor.http.session_store import KeptSessions
 from services.monitor.http.sessions import Sessions
-from services.monitor.http.sessions_kept import KeptSessions
 from services.monitor.http.stream import Stream
 from services.monitor.metrics.certificates import Certificates, endpoints
 from services.monitor.metrics.collect import ReadModel
-from services.monitor.metrics.room import Room
+from services.monitor.metrics.headroom import Room
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.metrics.token_ends import TokenEnds
 from services.monitor.views.levels import Levels
 from services.monitor.views.times import not_before
 from services.monitor.views.views import Views
-from services.runtime.broker.line import Lines
+from services.runtime.broker.flood_connections import Lines
 from services.runtime.broker.objects import Objects
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
@@ -75,8 +75,8 @@ from services.runtime.config.file import Config
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import message_of
+from services.runtime.request_queue import Turns
 from services.runtime.service import Edge, Service
-from services.runtime.turns import Turns
 
 CLOSE_S: Final = 2.0  # for answers that are being sent
 SECURE_S: Final = 5.0  # for events on their way; a snapshot that is not saved now is saved later

@@ -35,8 +35,8 @@ from services.domain.custody.rules import RULES
 from services.domain.text.units import iso
 from services.provisioner.core.leases import Late
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.runtime.broker.answer import answer
-from services.runtime.broker.whence import Found, whence
+from services.runtime.broker.origin import Found, whence
+from services.runtime.broker.reply import answer
 from services.runtime.callers.audit import Recorder
 from services.runtime.config.file import check_cloud
 from services.runtime.service import Edge, Refused, Service

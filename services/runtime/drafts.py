@@ -8,7 +8,7 @@ Rules
      time, and only then, so neither starves.
   3. A proposal without facts is answered with the envelope, if one is drafted: an earlier proposal in it may be the reason
      for having none (the same request twice), and that one is not stored yet.
-  4. While the journal is nearly full, what begins or changes something is refused (`journal.room`).
+  4. While the journal is nearly full, what begins or changes something is refused (`journal.headroom`).
   5. The same fact void VOIDS_MAX times within MEMORY own envelopes is a defect that repetition does not cure (S4).
 """
 
@@ -27,7 +27,7 @@ from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
 from services.runtime.edge import Outcome, Proposal, Refused
 from services.runtime.journal.append import Parcel
-from services.runtime.journal.room import Room
+from services.runtime.journal.headroom import Room
 
 CAUSE_MAX: Final = 256  # characters: the causes of many proposals in one envelope
 VOIDS_MAX: Final = 5  # PROTOCOL S4, n

@@ -49,8 +49,8 @@ from services.runtime.drafts import Draft, VoidStreaks
 from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
 from services.runtime.journal.append import Deposed, Full, Journal
 from services.runtime.journal.fold import Fold, Stored
+from services.runtime.journal.headroom import Room
 from services.runtime.journal.reader import Reader
-from services.runtime.journal.room import Room
 from services.runtime.log import Log
 from services.runtime.refusals import FULL
 

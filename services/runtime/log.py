@@ -30,7 +30,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import orjson
 
-from schemas.hidden import shown_in_json
+from schemas.control_characters import shown_in_json
 from services.runtime.log_flood import Flood
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]

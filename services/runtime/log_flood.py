@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from services.runtime.bucket import Buckets
+from services.runtime.token_bucket import Buckets
 
 AT_ONCE: Final = 200.0  # what a start, or the loss of all hosts at once, writes of one kind
 PER_S: Final = 2.0

@@ -17,12 +17,12 @@ from prometheus_client.registry import Collector
 
 from schemas.facts import KIND
 from services.runtime import families_shell as fs
-from services.runtime.broker.answer import REPLIES_DROPPED
 from services.runtime.broker.client import MALFORMED
+from services.runtime.broker.reply import REPLIES_DROPPED
 from services.runtime.callers.audit import LOST
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
-from services.runtime.turns import REFUSED as TURNS_REFUSED
+from services.runtime.request_queue import REFUSED as TURNS_REFUSED
 
 if TYPE_CHECKING:
     from services.runtime.service import Service

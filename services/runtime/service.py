@@ -38,7 +38,6 @@ from services.runtime.clock import Clock, skew_s, system_clock
 from services.runtime.config.file import Config, Http
 from services.runtime.edge import Compose, Edge, Outcome, Refused
 from services.runtime.engine import Engine, Phase
-from services.runtime.heart import READY, Heart
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal
 from services.runtime.journal.fold import CoreFactory, Fold
@@ -50,6 +49,7 @@ from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.refusals import DEPOSED, Refusals
 from services.runtime.status import Status
+from services.runtime.watchdog import READY, Heart
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 

@@ -10,9 +10,9 @@ from services.domain.custody.state import Leader
 from services.runtime.edge import Edge
 from services.runtime.engine import Engine, Phase
 from services.runtime.journal.fold import Fold
+from services.runtime.journal.headroom import Room
 from services.runtime.journal.leader import Lease
 from services.runtime.journal.reader import Reader
-from services.runtime.journal.room import Room
 from services.runtime.journal.snapshots import Keeper
 
 

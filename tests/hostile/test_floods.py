@@ -19,7 +19,7 @@ from services.admission.commands.costs import GUEST
 from services.admission.guests.tokens import job_token
 from services.runtime.fair_queue import Bounds
 from services.runtime.http.guard import ANONYMOUS_S
-from services.runtime.turns import REFUSED
+from services.runtime.request_queue import REFUSED
 from tests.support.admission_house import House, house
 from tests.support.until import until
 

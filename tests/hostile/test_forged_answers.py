@@ -15,9 +15,9 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from services.runtime.broker import credentials, permissions
-from services.runtime.broker.answer import answer
 from services.runtime.broker.client import connected
-from services.runtime.broker.whence import whence
+from services.runtime.broker.origin import whence
+from services.runtime.broker.reply import answer
 from tests.integration.nats_process import NatsProcess, settled
 from tests.support.wire import Wire, hpub, pub
 

@@ -11,7 +11,7 @@ import pytest
 
 from phoenix.local.guest import search
 from phoenix.local.guest.agent import NOTE_CHARS_MAX
-from phoenix.local.guest.room import Room
+from phoenix.local.guest.workdir import Room
 from phoenix.local.process.removal import remove
 from tests.support.hypervisor import ISOLATIONS, Hypervisor, started
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from schemas.subjects import journal
-from services.monitor.metrics.room import STALE_S, STREAMS, Measure, Room, archive_end, nearest
+from services.monitor.metrics.headroom import STALE_S, STREAMS, Measure, Room, archive_end, nearest
 from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.file import Config, loads
 from services.runtime.journal.archive import Archive

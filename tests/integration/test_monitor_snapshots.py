@@ -24,9 +24,9 @@ from services.monitor.explain.journal_facts import JournalFacts
 from services.monitor.history import file
 from services.monitor.history import reads as history_reads
 from services.monitor.history.archivist import Archivist
-from services.monitor.history.made import make_anew
 from services.monitor.history.reads import Filter
 from services.monitor.history.schema import dump
+from services.monitor.history.takeover import make_anew
 from services.runtime import engine
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams

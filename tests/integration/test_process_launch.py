@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process import zygote
+from phoenix.local.process import nursery
 from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.spawner import FDS_A_LAUNCHED
 from tests.support.guest_door import HOST, GuestDoor, Life
@@ -87,9 +87,9 @@ def test_a_place_of_path_that_may_not_be_looked_into_is_one_without_the_program(
     """exec says EACCES then, as of a program that may not be run."""
     (tmp_path / "there").write_text("")
     refused, path = PermissionError(errno.EACCES, "Permission denied"), {"PATH": f"/no/such/place:{tmp_path}"}
-    assert zygote._why_not("nosuch", path, refused) == ("there is no such program in PATH", 127)
-    assert zygote._why_not("there", path, refused) == ("Permission denied", 126)
-    assert zygote._why_not("./nosuch", path, refused) == ("there is no such program", 127)
+    assert nursery._why_not("nosuch", path, refused) == ("there is no such program in PATH", 127)
+    assert nursery._why_not("there", path, refused) == ("Permission denied", 126)
+    assert nursery._why_not("./nosuch", path, refused) == ("there is no such program", 127)
 
 
 async def test_signals_reach_every_task(gang: Gang) -> None:

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from phoenix.local.guest.machine import Launch, StartError
-from phoenix.local.process import processes, zygote
+from phoenix.local.process import nursery, processes
 from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError
 from phoenix.local.process.spawner import Containment, Spawner
 from tests.support.left_out import leave_out
@@ -41,8 +41,8 @@ async def test_a_frame_that_is_too_large_refuses_that_process_alone(
 ) -> None:
     other = await spawner.run(launch(tmp_path, "sleep", "60"), Containment(), stdio)
     nursery = spawner.pid
-    with pytest.raises(StartError, match=f"too large .* at most {zygote.FRAME_BYTES_MAX}"):
-        await spawner.run(launch(tmp_path, "true", X="x" * zygote.FRAME_BYTES_MAX), Containment(), stdio)
+    with pytest.raises(StartError, match=f"too large .* at most {nursery.FRAME_BYTES_MAX}"):
+        await spawner.run(launch(tmp_path, "true", X="x" * nursery.FRAME_BYTES_MAX), Containment(), stdio)
     after = await spawner.run(launch(tmp_path, "sh", "-c", "exit 7"), Containment(), stdio)
     assert (await after.wait()).code == 7
     assert other.runs
@@ -65,9 +65,9 @@ async def test_what_is_no_ascii_takes_no_more_room_on_its_way(
 ) -> None:
     """As JSON escapes, these characters would be three times as long, and not fit."""
     text = "\N{EM DASH}" * 20_000
-    words = [text] * (zygote.FRAME_BYTES_MAX // 3 // len(text) - 1)
+    words = [text] * (nursery.FRAME_BYTES_MAX // 3 // len(text) - 1)
     process = await spawner.run(launch(tmp_path, "true", *words), Containment(), stdio)
-    assert (await process.wait()).code == zygote.EXIT_CANNOT_EXECUTE  # the kernel takes less than a frame does
+    assert (await process.wait()).code == nursery.EXIT_CANNOT_EXECUTE  # the kernel takes less than a frame does
 
 
 async def test_a_process_more_than_a_machine_may_have_is_refused(

@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 
 from schemas.audit import AuditRecord
-from services.monitor.http import refused_keys
-from services.monitor.http.refused_keys import RefusedKeys
+from services.monitor.http import denied_connections
+from services.monitor.http.denied_connections import RefusedKeys
 from services.runtime.broker import credentials, permissions
 from services.runtime.broker.denials import Denied
 from services.runtime.log import get_log
@@ -65,9 +65,9 @@ class Watched:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def watched(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Watched]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(refused_keys, "AGAIN_S", 0.05)
-        patch.setattr(refused_keys, "REFUSED_AGAIN_S", 0.05)  # it may be met by a reload
-        patch.setattr(refused_keys, "TOLD_BURST", 1000.0)
+        patch.setattr(denied_connections, "AGAIN_S", 0.05)
+        patch.setattr(denied_connections, "REFUSED_AGAIN_S", 0.05)  # it may be met by a reload
+        patch.setattr(denied_connections, "TOLD_BURST", 1000.0)
         server = NatsProcess(tmp_path_factory.mktemp("nats"))
         await server.start()
         found = Watched(server)

@@ -250,7 +250,7 @@ async def test_what_a_core_would_begin_waits_for_room_and_what_it_ends_does_not(
             ended = [JobCancelled(job="1", user="")] if known["1"].final is None else []
             return begun + ended
 
-    monkeypatch.setattr("services.runtime.journal.room.LOOK_S", 3600.0)  # what the broker says is said here
+    monkeypatch.setattr("services.runtime.journal.headroom.LOOK_S", 3600.0)  # what the broker says is said here
     service = await here.start(core=Eager).leads()
     await until(lambda: " 0.0 MiB" not in service.room.why, "it has been looked at")
     await service.propose(lambda _now, _drafted: [job(1)])

@@ -14,8 +14,8 @@ from nats.js.errors import APIError
 
 from schemas import subjects
 from services.domain.exits import Exit, Stop
-from services.runtime.broker.answer import answer
 from services.runtime.broker.objects import CHUNK_BYTES, Damaged, Objects
+from services.runtime.broker.reply import answer
 from services.runtime.broker.streams import ensure_streams, stream_configs, verify_streams
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import World, world

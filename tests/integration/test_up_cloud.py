@@ -27,7 +27,7 @@ from schemas.subjects import JOURNAL_STREAM, journal_writer
 from services.admission import metrics as admission
 from services.admission.guests.tokens import GuestTokens, job_token
 from services.executor.edge import metrics as executor
-from services.monitor.metrics import certificates, families, room, token_ends
+from services.monitor.metrics import certificates, families, headroom, token_ends
 from services.runtime.config import file as runtime_config
 from services.runtime.families import Names
 from services.runtime.families_shell import SHELL
@@ -213,7 +213,7 @@ def test_every_process_exports_what_is_declared_and_nothing_else(cloud: Cloud) -
     status = cloud.status()
     names = {Names.DEPARTMENTS: ["hpc", "web"], Names.OWNERS: ["", "hpc", "web"], Names.USERS: status["users"]}
     own = {
-        "monitor": (families.TABLE, room.TABLE, certificates.TABLE, token_ends.TABLE),
+        "monitor": (families.TABLE, headroom.TABLE, certificates.TABLE, token_ends.TABLE),
         "admission": (admission.TABLE,),
         "executor": (executor.TABLE,),
         "scheduler.hpc": (scheduler.EVERY,),

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from phoenix.local import stack_config, stack_settings
-from services.monitor.http import sessions_kept
+from services.monitor.http import session_store
 from tests.integration.up_cloud import Cloud, until
 from tests.support.small_disk import SmallDisk
 
@@ -193,7 +193,7 @@ def test_purge_leaves_what_the_cloud_has_not_made(cloud: Cloud) -> None:
     cloud.data.mkdir()
     (cloud.data / "thesis.tex").write_text("years of work")
     cloud.ok(*UP)
-    for made in (sessions_kept.FILE, f".{sessions_kept.FILE}.0a1b", "refused.scheduler.hpc.json"):
+    for made in (session_store.FILE, f".{session_store.FILE}.0a1b", "refused.scheduler.hpc.json"):
         (cloud.data / made).write_text("{}")  # after a login at the page, a kill -9, an append that was refused
     done = cloud.run("down", "--purge")
     assert done.returncode == 0

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.runtime.fair_queue import QUANTUM, QUIET_S, Bounds, FairQueue, Taken
-from services.runtime.turns import AT_ONCE, Turn, Turns
+from services.runtime.request_queue import AT_ONCE, Turn, Turns
 
 DEPARTMENTS, CALLERS = ("bio", "hpc", "web"), ("ann", "bob", "eve")
 SMALL = Bounds(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.facts import Dependency
-from schemas.foreseen import Foreseen, Sure
+from schemas.start_estimate import Foreseen, Sure
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.foresee import foresee
 from tests.support.world import World, batch, cloud

@@ -24,8 +24,8 @@ from services.domain.custody.meta import Meta
 from services.monitor.core.buckets import DAY_MS, Bucket, Buckets, Row, Span, add
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import EVERYTHING, History
-from services.monitor.history.kept import Kept
 from services.monitor.history.reads import collected
+from services.monitor.history.retention import Kept
 from services.monitor.history.schema import dump
 from services.monitor.views.usage import Older, gaps, usage
 from tests.properties.test_accounting import STEPS, house, step

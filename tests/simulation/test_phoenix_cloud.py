@@ -18,8 +18,8 @@ from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_inputs, ph
 from phoenix.simulate.report import Run, run_of
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Outcome, Series, WebInput, Work
-from phoenix.tune.aims import HOSTS
 from phoenix.tune.bench_cloud import Cloud
+from phoenix.tune.goals import HOSTS
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 25

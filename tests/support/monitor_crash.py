@@ -37,8 +37,8 @@ from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.record import parts
-from services.monitor.history.made import make_anew
 from services.monitor.history.schema import dump
+from services.monitor.history.takeover import make_anew
 from services.runtime.broker.objects import Objects
 from services.runtime.config.file import Config, Data, JournalKept, Metrics, Monitor, dump_toml
 from services.runtime.journal import snapshots

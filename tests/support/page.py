@@ -18,12 +18,12 @@ from schemas.facts import ConfigAdopted
 from services.domain.custody.rules import RULES
 from services.monitor.http import page_files
 from services.monitor.http.access import Access
+from services.monitor.http.denied_reads import RefusedReads
 from services.monitor.http.origin import Hosts
 from services.monitor.http.reads import Reads
-from services.monitor.http.refused import RefusedReads
 from services.monitor.http.session_routes import SessionRoutes
+from services.monitor.http.session_store import KeptSessions
 from services.monitor.http.sessions import Sessions
-from services.monitor.http.sessions_kept import KeptSessions
 from services.monitor.http.stream import Stream
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities

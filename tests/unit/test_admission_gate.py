@@ -15,11 +15,11 @@ from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission.commands.audit_context import Asked, asking, current
 from services.admission.commands.request_audit import Gate
 from services.runtime import tokens
-from services.runtime.bucket import Bucket, Buckets
 from services.runtime.callers import audit
 from services.runtime.callers.audit import Recorder
 from services.runtime.edge import Refused
 from services.runtime.log import get_log
+from services.runtime.token_bucket import Bucket, Buckets
 
 
 class Desk:
@@ -57,7 +57,7 @@ def test_a_bucket_refills_at_its_rate_up_to_its_burst() -> None:
 
 
 def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.runtime.bucket.CALLERS_MAX", 2)
+    monkeypatch.setattr("services.runtime.token_bucket.CALLERS_MAX", 2)
     buckets = Buckets(0.001, 1.0)
     first = buckets.of("a", 0.0)
     buckets.of("b", 0.0)

@@ -15,7 +15,7 @@ from phoenix.balance import reporter
 from phoenix.balance.account import Account
 from phoenix.balance.feed import Feed, Listed
 from phoenix.balance.reporter import Reporter
-from phoenix.balance.usages import STALE_S, Usages
+from phoenix.balance.utilisation import STALE_S, Usages
 from schemas.measures import Measured, Measures
 
 ACCOUNT = Account(department="web", user="lb", nats_url="nats://unused", inbox_prefix="_INBOX_web.lb")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from phoenix.billing.bill import HOUR_MS, of_day, rounded
-from phoenix.cli import emit
+from phoenix.cli import printing
 from phoenix.cli.bill import Asked, _notes, _plain, period, render
 from phoenix.cli.errors import CliError
 from services.runtime.config import prices as price_table
@@ -313,7 +313,7 @@ def test_a_bill_so_far_says_so_and_until_when() -> None:
 
 def test_a_cell_of_a_csv_is_never_a_formula(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["=HYPERLINK(1)", "+1+1", "-2+3", "@x", "\tx", "a=b", "-3.20", 'say "x", y\nz', None, 0, -1.5]
-    emit.table(["name"], [{"name": name} for name in names])
+    printing.table(["name"], [{"name": name} for name in names])
     told = [row[0] for row in csv.reader(io.StringIO(capsys.readouterr().out))]
     assert told == [
         "name",

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from phoenix.cli import ailing
+from phoenix.cli import health_notes
 from phoenix.cli.cloud import Cloud
 from phoenix.local.stack_layout import layout
 from services.domain.exits import Exit
@@ -22,7 +22,7 @@ def process(name: str, **fields: Any) -> dict[str, Any]:
 
 def test_a_scheduler_that_ends_again_and_again_is_told_with_its_cause_and_its_log() -> None:
     dead = process("scheduler.hpc", health="restarting", restarts=3, exit_code=int(Exit.POLICY))
-    (line,) = ailing.lines([process("monitor", health="failing"), dead, process("scheduler.lab")])
+    (line,) = health_notes.lines([process("monitor", health="failing"), dead, process("scheduler.lab")])
     assert (
         "the scheduler of hpc does not answer (restarting, 3 restarts, it ended with code 7: a policy is missing"
         in line
@@ -47,16 +47,16 @@ def test_the_supervisor_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[s
         supervisor = threading.Thread(target=answer)
         supervisor.start()
         where = Cloud("http://127.0.0.1:1", data=tmp_path, kinds={}, users=[], chosen="")
-        ailing.tell(where)
+        health_notes.tell(where)
         supervisor.join(5)
     assert "the scheduler of hpc does not answer (failing)" in capsys.readouterr().err
-    ailing.tell(where)  # and nobody answers: nothing is said
+    health_notes.tell(where)  # and nobody answers: nothing is said
     assert capsys.readouterr() == ("", "")
 
 
 def test_nothing_is_said_of_those_that_are_well_or_were_not_asked_about() -> None:
-    assert ailing.lines([process("scheduler.hpc", restarts=2, exit_code=1)]) == []
+    assert health_notes.lines([process("scheduler.hpc", restarts=2, exit_code=1)]) == []
     slow = process("scheduler.hpc", health="starting")
-    assert ailing.lines([slow], "lab") == []
-    (line,) = ailing.lines([slow], "hpc")
+    assert health_notes.lines([slow], "lab") == []
+    (line,) = health_notes.lines([slow], "hpc")
     assert "the scheduler of hpc does not answer (starting); until" in line

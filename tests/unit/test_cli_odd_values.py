@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.cli import asking, checkpoint, launch
+from phoenix.cli import checkpoint, launch, retrying
 from phoenix.cli.__main__ import main
 from phoenix.cli.commands import VARIABLES
 from phoenix.cli.errors import MEANINGS
@@ -29,7 +29,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PHOENIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(asking, "PAUSES_S", (0.01,))  # for a door that is never there
+    monkeypatch.setattr(retrying, "PAUSES_S", (0.01,))  # for a door that is never there
 
 
 def ended(argv: list[str], capsys: pytest.CaptureFixture[str]) -> int:

@@ -8,7 +8,7 @@ import pytest
 from lxml import etree
 
 from phoenix.doctor import checks
-from phoenix.doctor.wanted import of_config
+from phoenix.doctor.requirements import of_config
 from phoenix.local.opennebula.templates import parse
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates

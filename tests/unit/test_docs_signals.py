@@ -15,8 +15,8 @@ from services.monitor.views import levels
 from services.runtime.broker import signal_line
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.edge import web as edge_web
-from services.scheduler.meter import gate as meter_gate
 from services.scheduler.meter import meter
+from services.scheduler.meter import signal_filter as meter_gate
 
 TEXT = (Path(__file__).parents[2] / "docs" / "reference" / "signals.md").read_text()
 COMMON = ("v", "at", "source")

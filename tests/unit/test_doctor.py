@@ -15,9 +15,9 @@ from lxml import etree
 from phoenix.cli.__main__ import main
 from phoenix.doctor import checks
 from phoenix.doctor.endpoint import Endpoint, is_loopback, speaks_zeromq
+from phoenix.doctor.examination import examine
 from phoenix.doctor.findings import Finding, worst
-from phoenix.doctor.look import examine
-from phoenix.doctor.wanted import Wanted
+from phoenix.doctor.requirements import Wanted
 from phoenix.local.opennebula.model import Acl
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.testing import running_server

@@ -8,8 +8,8 @@ import pytest
 from msgspec import to_builtins
 
 from schemas.facts import Dependency, Lease
-from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, because
+from schemas.start_estimate import Foreseen, Sure
 from services.domain.text import sentence
 from services.domain.text.told_foreseen import starts
 from services.scheduler.core.batch.core import BatchCore

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process import zygote
+from phoenix.local.process import nursery
 from phoenix.local.process.cgroups import CgroupsUnavailableError, find_roots
 
 V1 = """tmpfs /sys/fs/cgroup tmpfs rw 0 0
@@ -58,7 +58,7 @@ def test_a_group_that_is_removed_at_that_moment_does_not_end_the_nursery(tmp_pat
             while not group.exists():
                 assert other.poll() is None
             for _ in range(10_000):
-                zygote.purge([str(group)], None, None)
+                nursery.purge([str(group)], None, None)
             assert other.poll() is None, "a group that was removed came back"
         finally:
             other.kill()

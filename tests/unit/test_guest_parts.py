@@ -14,8 +14,8 @@ from phoenix.local.guest.door import Boot, Command, Door, new_session
 from phoenix.local.guest.dummy import dummy_guest
 from phoenix.local.guest.environment import for_instance, for_job, for_task
 from phoenix.local.guest.machine import Programs, Used
-from phoenix.local.guest.room import Room, UnsafeNameError, relative_name
 from phoenix.local.guest.search import matching
+from phoenix.local.guest.workdir import Room, UnsafeNameError, relative_name
 from tests.support.guest_door import HOST, GuestDoor
 
 

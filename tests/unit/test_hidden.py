@@ -13,9 +13,9 @@ import pytest
 from rich.cells import cell_len
 
 from phoenix.cli import __main__ as command
-from phoenix.cli import emit, events, tables
+from phoenix.cli import events, printing, tables
 from phoenix.cli.errors import CliError
-from schemas.hidden import HIDDEN, has_hidden, shown, shown_in_json
+from schemas.control_characters import HIDDEN, has_hidden, shown, shown_in_json
 
 TURNING = [chr(code) for span in ((0x202A, 0x202F), (0x2066, 0x206A), (0x200B, 0x2010)) for code in range(*span)]
 OTHERS = [
@@ -101,9 +101,9 @@ def test_the_command_line_shows_them(
     bad = "a\u202eb"
     print(tables.render(("NAME",), [(bad,)]))
     print(tables.pairs([("Name", f"{bad}\nnext")]))
-    emit.text(events.render({"kind": "job.submitted", "fact": {"name": bad}, "at": 0.0}))
-    emit.json({"name": bad})
-    emit.line({"name": bad})
+    printing.text(events.render({"kind": "job.submitted", "fact": {"name": bad}, "at": 0.0}))
+    printing.json({"name": bad})
+    printing.line({"name": bad})
 
     def fail(_argv: list[str]) -> int:
         raise CliError(1, f"there is no job {bad!s}", bad)

@@ -19,7 +19,7 @@ import pytest
 from phoenix.local.stack_layout import CONTENT
 from services.domain.exits import Stop
 from services.monitor.history import backlog, file
-from services.monitor.history import made as made_anew
+from services.monitor.history import takeover as made_anew
 from services.monitor.history.file import UNKNOWN, History, StandsStill
 from tests.support.full_disk import full
 

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 
-from services.runtime.http.room import HELD, Full, Held, Room
+from services.runtime.http.body_budget import HELD, Full, Held, Room
 
 CALLERS = [(group, caller) for group in "abc" for caller in "xyz"]
 

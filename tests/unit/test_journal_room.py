@@ -16,7 +16,7 @@ from services.runtime.broker.objects import Objects
 from services.runtime.drafts import Draft
 from services.runtime.edge import Proposal, Refused
 from services.runtime.journal.fold import Fold, Stored
-from services.runtime.journal.room import OVERHEAD, Room
+from services.runtime.journal.headroom import OVERHEAD, Room
 from services.runtime.journal.snapshots import BYTES_MAX, Every, Keeper, bytes_between
 from services.runtime.log import get_log
 from tests.support.toy import ToyCore, job

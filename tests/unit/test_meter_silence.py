@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from schemas.config import WebPolicy
-from services.scheduler.meter.gate import TELL_AFTER
 from services.scheduler.meter.meter import HELD_S, LONGEST_S, Meter, longest_s
+from services.scheduler.meter.signal_filter import TELL_AFTER
 from tests.unit.test_web_meter import NOW, heard, observe, requests, signal, written
 
 

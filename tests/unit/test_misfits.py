@@ -12,7 +12,7 @@ from msgspec import inspect
 
 from schemas import requests as r
 from schemas import signals
-from schemas.misfits import WORDS, Malformed, misfit
+from schemas.validation import WORDS, Malformed, misfit
 from services.admission.guests.guests import BeganBody, ReportBody
 from services.admission.http import guest_routes
 

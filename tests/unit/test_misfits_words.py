@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from schemas.misfits import PLACED_MAX_BYTES, WORDS, Malformed, kind_of, misfit, unreadable, words_of
+from schemas.validation import PLACED_MAX_BYTES, WORDS, Malformed, kind_of, misfit, unreadable, words_of
 
 
 class Colour(enum.Enum):

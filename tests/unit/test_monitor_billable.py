@@ -16,7 +16,7 @@ from phoenix.cli.__main__ import main
 from schemas.config import BatchPolicy, Department, WebPolicy
 from schemas.facts import ConfigAdopted
 from services.domain.custody.rules import RULES
-from services.monitor.history.kept import Kept, trim
+from services.monitor.history.retention import Kept, trim
 from services.monitor.http.access import Access, faults
 from services.monitor.http.billable import SETTLED_MS, Billable, together
 from services.monitor.http.price_routes import PriceRoutes

@@ -9,11 +9,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from services.monitor.http.access import faults
-from services.monitor.http.in_turn import InTurn
+from services.monitor.http.read_queue import InTurn
 from services.runtime.callers.identity import Identity
 from services.runtime.callers.peers import Peers
 from services.runtime.fair_queue import Bounds
-from services.runtime.turns import Turns
+from services.runtime.request_queue import Turns
 from tests.support.until import until
 
 

@@ -13,7 +13,7 @@ from schemas.facts import Lease
 from schemas.reasons import Code, Reason, because
 from services.monitor import parts
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
-from services.monitor.http.picture import Picture
+from services.monitor.http.page_state import Picture
 from tests.unit.test_custody_rules import job
 from tests.unit.test_monitor_core import ADOPTED, Desk
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from services.monitor.http.session_store import FILE
 from services.monitor.http.sessions import PER_USER_MAX, SESSION_S, Pass, Passes, Sessions
-from services.monitor.http.sessions_kept import FILE
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
 from tests.support.page import CLOUD, COOKIE, House, bearer

@@ -18,7 +18,7 @@ from schemas.reasons import Code, because
 from services.domain import text as sentences
 from services.monitor.http import decisions, stream
 from services.monitor.http.decisions import Decisions
-from services.monitor.http.picture import ROWS, Picture
+from services.monitor.http.page_state import ROWS, Picture
 from tests.support.page import CLOUD, House, adopted, bearer
 from tests.unit.test_custody_rules import allocated, closed, granted, job, placed
 from tests.unit.test_monitor_core import Desk

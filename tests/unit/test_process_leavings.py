@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.process import leavings
-from phoenix.local.process.leavings import IPC, SETTLED_NS, Leavings
+from phoenix.local.process import cleanup
+from phoenix.local.process.cleanup import IPC, SETTLED_NS, Leavings
 
 ME = os.getuid()
 
@@ -16,9 +16,9 @@ ME = os.getuid()
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The only shared directory; whoever runs the tests keeps what is theirs in the tables of System V."""
-    monkeypatch.setattr(leavings, "IPC", {})
-    monkeypatch.setattr(leavings, "SHARED", (str(tmp_path),))
-    monkeypatch.setattr(leavings.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cleanup, "IPC", {})
+    monkeypatch.setattr(cleanup, "SHARED", (str(tmp_path),))
+    monkeypatch.setattr(cleanup.tempfile, "gettempdir", lambda: str(tmp_path))
     return tmp_path
 
 
@@ -37,8 +37,8 @@ def test_of_what_is_in_a_shared_directory_only_what_is_the_users_goes(
     (place / "tree" / "link").symlink_to(place / "kept")
     Leavings(()).remove((ME + 1,))
     assert sorted(path.name for path in place.iterdir()) == ["kept", "tree"]
-    monkeypatch.setattr(leavings, "SHARED", (str(place / "tree"), str(place / "no such place")))
-    monkeypatch.setattr(leavings.tempfile, "gettempdir", lambda: str(place / "tree"))
+    monkeypatch.setattr(cleanup, "SHARED", (str(place / "tree"), str(place / "no such place")))
+    monkeypatch.setattr(cleanup.tempfile, "gettempdir", lambda: str(place / "tree"))
     Leavings(()).remove((ME,))
     assert list((place / "tree").iterdir()) == []
     assert (place / "kept").exists()  # a link was removed, not what it named
@@ -61,7 +61,7 @@ def test_what_cannot_be_looked_at_is_not_in_everybodys_way(place: Path, monkeypa
 
     (place / "mine").write_text("x")
     entries = [Dead(), *os.scandir(place)]
-    monkeypatch.setattr(leavings.os, "scandir", lambda _directory: Listing(entries))
+    monkeypatch.setattr(cleanup.os, "scandir", lambda _directory: Listing(entries))
     settle(place)
     mine = Leavings((ME,))
     mine.remove((ME + 1,))
@@ -77,7 +77,7 @@ def test_what_has_not_changed_is_not_looked_through_again(place: Path, monkeypat
     settle(place)
     mine.remove((ME + 1,))
     assert mine.none_of(ME + 1)
-    monkeypatch.setattr(leavings.os, "scandir", lambda directory: pytest.fail(f"{directory} is looked through"))
+    monkeypatch.setattr(cleanup.os, "scandir", lambda directory: pytest.fail(f"{directory} is looked through"))
     mine.remove((ME + 1,))
 
 
@@ -116,12 +116,12 @@ def test_a_look_right_after_a_change_proves_nothing(place: Path) -> None:
 
 
 def test_shared_memory_of_system_v_is_seen_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leavings, "IPC", IPC)
-    numbers = set(leavings._owned("shm", (ME,)))
-    made = leavings._libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
+    monkeypatch.setattr(cleanup, "IPC", IPC)
+    numbers = set(cleanup._owned("shm", (ME,)))
+    made = cleanup._libc.shmget(0, 4096, 0o1600)  # IPC_PRIVATE, IPC_CREAT
     try:
-        assert set(leavings._owned("shm", (ME,))) - numbers == {made}
-        assert leavings._owned("shm", (ME + 1,)) == []
+        assert set(cleanup._owned("shm", (ME,))) - numbers == {made}
+        assert cleanup._owned("shm", (ME + 1,)) == []
     finally:
         IPC["shm"][1](made)
-    assert made not in leavings._owned("shm", (ME,))
+    assert made not in cleanup._owned("shm", (ME,))

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from schemas.audit import TEXT_MAX, AuditRecord
-from services.monitor.http.refused_keys import TOLD_BURST, TOLD_PER_S, RefusedKeys
+from services.monitor.http.denied_connections import TOLD_BURST, TOLD_PER_S, RefusedKeys
 from services.runtime.config.file import loads
 from services.runtime.log import get_log
 from tests.integration.nats_process import CLOUD

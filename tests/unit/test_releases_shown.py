@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from phoenix.cli import departments, deploy, instances, releases
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response
-from phoenix.cli.last_words import LINES_MAX, last_words
+from phoenix.cli.last_output import LINES_MAX, last_words
 from phoenix.cli.parser import make
 from schemas import facts as f
 from schemas.reasons import Code, Reason, because

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from phoenix.local.supervisor_watch import BEGIN_S, SILENT_S, TICK_MAX_S, TICK_S, Ear, Silence
-from services.runtime.heart import ADDRESS, PERIOD, Heart
 from services.runtime.service import Service
+from services.runtime.watchdog import ADDRESS, PERIOD, Heart
 from tests.support.toy import ToyCore, toy_config
 from tests.support.until import until
 

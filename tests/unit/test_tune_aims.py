@@ -7,7 +7,7 @@ import pytest
 from phoenix.cli.errors import CliError
 from phoenix.search.trials import Trial
 from phoenix.simulate import goal
-from phoenix.tune.aims import Aims, parse
+from phoenix.tune.goals import Aims, parse
 
 KINDS = {"hpc": "batch", "web": "web"}
 STATIC = {"hpc.completed": 100.0, "hpc.mean_turnaround_s": 50.0}

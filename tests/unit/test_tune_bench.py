@@ -15,9 +15,9 @@ from phoenix.simulate import engine, experiment
 from phoenix.simulate.experiments import phoenix_cloud_inputs, phoenix_cloud_rules
 from phoenix.simulate.metrics import measure
 from phoenix.tune import worlds
-from phoenix.tune.aims import HOSTS, Values, parse
 from phoenix.tune.bench_cloud import Cloud
 from phoenix.tune.bench_file import File
+from phoenix.tune.goals import HOSTS, Values, parse
 from phoenix.tune.report import gains, name_of, verdict
 from phoenix.tune.searching import Found, own_on
 from schemas.config import Order, Victims

@@ -10,7 +10,7 @@ import pytest
 
 from phoenix.search import space
 from phoenix.search.trials import Head, opened
-from phoenix.tune.aims import parse
+from phoenix.tune.goals import parse
 from phoenix.tune.searching import HELD_OUT_MAX, Budget, Found, judge, search
 
 SPACE = space.loads("[axis]\nhpc.x = { from = 0, to = 100 }\nhpc.y = { from = 0, to = 100 }\n", lambda *_: None)

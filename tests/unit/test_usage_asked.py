@@ -9,7 +9,7 @@ from nats.aio.msg import Msg
 from phoenix.cli import usage as command
 from services.monitor.history.file import StandsStill
 from services.monitor.http.queries import Queries
-from services.monitor.http.usage_asked import usage_asked
+from services.monitor.http.usage_period import usage_asked
 from services.monitor.views.views import Views
 from tests.properties.test_history import Written, played
 

@@ -15,14 +15,14 @@ from schemas import signals as s
 from schemas.facts import QUIET_MAX, LoadObserved
 from schemas.requests import Malformed
 from schemas.signals import AHEAD_S, LATE_S, AnySignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
-from services.scheduler.meter.gate import (
+from services.scheduler.meter.meter import HELD_S, LONGEST_S, Last, Meter
+from services.scheduler.meter.signal_filter import (
     SESSIONS_MAX,
     SILENT_S,
     SOURCES_MAX,
     TELL_AFTER,
     Gate,
 )
-from services.scheduler.meter.meter import HELD_S, LONGEST_S, Last, Meter
 
 NOW = 1_000_000.0
 TIMEOUT_S = 10.0

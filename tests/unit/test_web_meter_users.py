@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemas.signals import AnswersSignal, AnySignal
-from services.scheduler.meter.gate import SOURCES_MAX, TELL_AFTER
-from services.scheduler.meter.known import MOMENT_S, TARGET_OFF_MAX, Existing, Known, implausible
 from services.scheduler.meter.meter import Meter
+from services.scheduler.meter.plausibility import MOMENT_S, TARGET_OFF_MAX, Existing, Known, implausible
+from services.scheduler.meter.signal_filter import SOURCES_MAX, TELL_AFTER
 from tests.unit.test_web_meter import NOW, fact_of, requests, sessions, signal
 
 FOUR = Known(instances=4, last=9, target=100.0)

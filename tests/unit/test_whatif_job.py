@@ -12,9 +12,9 @@ from msgspec import UNSET
 from phoenix.cli.whatif_job import render, shape_of
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Quality
-from schemas.foreseen import Foreseen, JobForeseen, JobsForeseen, Sure
 from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
+from schemas.start_estimate import Foreseen, JobForeseen, JobsForeseen, Sure
 from services.admission.commands.whatif import Foretelling, changes
 from services.scheduler.lookahead.looks import WAITING_MAX, Busy, Looks
 from services.scheduler.lookahead.whatif import JOBS_MAX, NotOurs, WhatIf

@@ -8,7 +8,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from schemas.audit import TEXT_MAX
-from services.runtime.broker.whence import HEADER, Found, whence
+from services.runtime.broker.origin import HEADER, Found, whence
 
 TOLD = {"host": "10.0.0.1", "id": 7, "acc": "department-hpc", "name": "laptop", "lang": "python3", "ver": "2.16.0"}
 

@@ -25,9 +25,9 @@ from nats.aio.client import Client
 from phoenix.balance.answers import Counts, Growth
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
+from phoenix.balance.session import talk
 from phoenix.balance.signals import publish, ticks
-from phoenix.balance.talk import talk
-from phoenix.balance.usages import Usages
+from phoenix.balance.utilisation import Usages
 from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Pool
 from phoenix.local.balancer.probe import Prober
@@ -38,10 +38,10 @@ from phoenix.local.connecting import connector
 from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.domain.exits import Exit
 from services.runtime.config.file import Http
-from services.runtime.heart import Heart
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import get_log
+from services.runtime.watchdog import Heart
 
 TEND_INTERVAL_S = 0.1
 FLOW_INTERVAL_S = 1.0  # a rate over less is noise

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 from phoenix.balance.feed import Listed
 from phoenix.balance.reporter import Report, State
-from phoenix.balance.usages import Key
+from phoenix.balance.utilisation import Key
 
 PROBE_FAILURES_MAX = 2
 FINISH_S = 1.0

@@ -29,7 +29,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from phoenix.balance.usages import Key
+from phoenix.balance.utilisation import Key
 from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Instance, Pool
 from phoenix.local.balancer.stats import Stats

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from phoenix.balance.usages import Reading
+from phoenix.balance.utilisation import Reading
 from phoenix.local.balancer.line import Line
 from phoenix.local.balancer.pool import Instance, Pool
 from services.runtime.families import Table

@@ -43,9 +43,9 @@ from phoenix.local.guest.health import Health
 from phoenix.local.guest.launch import Launches
 from phoenix.local.guest.machine import Ended, Launch, LostError, Machine, Process, StartError
 from phoenix.local.guest.output import Output
-from phoenix.local.guest.room import UnsafeNameError, collide
 from phoenix.local.guest.search import NAMES_MAX, search
 from phoenix.local.guest.use import Use
+from phoenix.local.guest.workdir import UnsafeNameError, collide
 from phoenix.local.port_claims import PASSING, NoPortError, choose
 
 SHORT_JOB_S = 0.25  # most trivial jobs end within: their guest never starts pump and long poll

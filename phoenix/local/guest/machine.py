@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from phoenix.local.guest.room import Room
+from phoenix.local.guest.workdir import Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from phoenix.local.guest.room import DIRECTORY_FLAGS, UnsafeNameError, relative_name
+from phoenix.local.guest.workdir import DIRECTORY_FLAGS, UnsafeNameError, relative_name
 
 ENTRIES_MAX: Final = 100_000  # a pattern over a whole file system must end; takes about half a second
 SEARCH_S: Final = 3.0  # of a thread that may get a fraction of a core

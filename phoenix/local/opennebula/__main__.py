@@ -27,7 +27,7 @@ from phoenix.local.opennebula.persistence import write_atomically
 from phoenix.local.opennebula.server import OpenNebula, Settings
 from phoenix.local.opennebula.steering import STEPS, Steering
 from services.runtime import log
-from services.runtime.heart import READY, Heart
+from services.runtime.watchdog import READY, Heart
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -46,12 +46,12 @@ from phoenix.local.driver import DriverError, HostSpec, Usage, VmSpec
 from phoenix.local.guest.agent import Guest
 from phoenix.local.guest.door import Door, new_session
 from phoenix.local.process.disk import Disk, Held
-from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Isolation, IsolationUnavailableError, raise_open_files_limit
 from phoenix.local.process.machine import ProcessMachine
 from phoenix.local.process.spawner import Spawner
 from phoenix.local.process.sweep import record_nursery, sweep
 from phoenix.local.process.users import UID_BASE
+from phoenix.local.process.vm_dirs import House
 
 GRACE_MAX_S = 3600.0  # whatever the boot document says; the executor kills hard before
 DISK_MB = 10_240  # a day's output of most jobs; sixteen fit on a small disk, and the reserve holds where they do not

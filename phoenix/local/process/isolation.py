@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError, Group, tasks_max
-from phoenix.local.process.leavings import Leavings
+from phoenix.local.process.cleanup import Leavings
 from phoenix.local.process.spawner import Containment
 from phoenix.local.process.users import UID_BASE, Users, UsersExhaustedError
 

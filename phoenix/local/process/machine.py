@@ -2,7 +2,7 @@
 
 Rules
   1. A second boot, and a second job, find nothing of what was before: no process, no file, not its room's name; nor does the
-     next VM under the same uid (`leavings`).
+     next VM under the same uid (`cleanup`).
   2. A saved VM is on no host: its room is in a closed directory meanwhile.  It comes back under its old path, since what runs
      in it knows that path.
   3. Whoever is cancelled, uid and control group are given back once and for all.
@@ -19,15 +19,15 @@ from pathlib import Path
 
 from phoenix.local.driver import Usage, VmSpec
 from phoenix.local.guest.machine import Launch, Programs, StartError, Used
-from phoenix.local.guest.room import Room
+from phoenix.local.guest.workdir import Room
 from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Group
-from phoenix.local.process.house import House
 from phoenix.local.process.isolation import Cell, Isolation
 from phoenix.local.process.removal import remove
 from phoenix.local.process.spawner import ChildProcess, Spawner
 from phoenix.local.process.sweep import MARKER
 from phoenix.local.process.users import UsersExhaustedError
+from phoenix.local.process.vm_dirs import House
 
 USAGE_INTERVAL_MIN_S = 0.05  # shorter intervals measure noise
 _SIZES = ("VmRSS", "VmHWM")  # a process that has ended has none

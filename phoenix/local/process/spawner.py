@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from phoenix.local.guest.machine import Ended, Launch, LostError, StartError
-from phoenix.local.process import processes, zygote
+from phoenix.local.process import nursery, processes
 
 # What `-I` leaves out is where this package is: it comes last, so that nothing there stands for what belongs to Python.
 ZYGOTE_PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); from phoenix.local.process.zygote import main; sys.exit(main())"
+    "import sys; sys.path.append(sys.argv[1]); from phoenix.local.process.nursery import main; sys.exit(main())"
 )
 PACKAGES = str(Path(__file__).resolve().parents[3])
 READ_BYTES = 1 << 16
@@ -106,8 +106,8 @@ class Spawner:
     def start(self) -> None:
         """Start the nursery; it needs no file but the interpreter's own."""
         ours, theirs = socket.socketpair()
-        words = [zygote.HIDE] if self.hides else []
-        words += [f"{zygote.NETWORK}{self.network}"] if self.network is not None else []
+        words = [nursery.HIDE] if self.hides else []
+        words += [f"{nursery.NETWORK}{self.network}"] if self.network is not None else []
         with theirs:
             self._nursery = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-c", ZYGOTE_PROGRAM, PACKAGES, *words],
@@ -189,7 +189,7 @@ class Spawner:
 
     def _send(self, request: dict[str, Any], fds: tuple[int, ...] = ()) -> None:
         body = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
-        self._outbox.append((memoryview(zygote.HEADER.pack(len(body), request["id"]) + body), fds))
+        self._outbox.append((memoryview(nursery.HEADER.pack(len(body), request["id"]) + body), fds))
         if len(self._outbox) == 1:
             self._writable()
 
@@ -230,12 +230,12 @@ class Spawner:
             self._lost()
             return
         self._inbox += data
-        while len(self._inbox) >= zygote.ANSWER.size:
-            (size,) = zygote.ANSWER.unpack_from(self._inbox)
-            if len(self._inbox) < zygote.ANSWER.size + size:
+        while len(self._inbox) >= nursery.ANSWER.size:
+            (size,) = nursery.ANSWER.unpack_from(self._inbox)
+            if len(self._inbox) < nursery.ANSWER.size + size:
                 return
-            message = json.loads(self._inbox[zygote.ANSWER.size : zygote.ANSWER.size + size])
-            del self._inbox[: zygote.ANSWER.size + size]
+            message = json.loads(self._inbox[nursery.ANSWER.size : nursery.ANSWER.size + size])
+            del self._inbox[: nursery.ANSWER.size + size]
             self._hear(message)
 
     def _hear(self, message: dict[str, Any]) -> None:

@@ -35,7 +35,7 @@ from phoenix.search.evaluate import Job, evaluate
 from phoenix.search.space import Point, Space, grid, load
 from phoenix.simulate import report
 from phoenix.simulate.intervals import Verdict, interval, mean, spread, verdict
-from schemas.misfits import words_of
+from schemas.validation import words_of
 from services.runtime.config.form import suggestion
 
 AGAINST: Final = "against_the_source"

@@ -36,9 +36,9 @@ from services.admission.storage.payloads import Packed, Payloads, digest_of, pac
 from services.admission.storage.secrets import Secrets
 from services.domain import grace
 from services.domain.custody.meta import Meta, Void
-from services.runtime.bucket import Buckets
 from services.runtime.edge import Compose, Outcome, Refused
-from services.runtime.journal.room import Room
+from services.runtime.journal.headroom import Room
+from services.runtime.token_bucket import Buckets
 
 NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)
 CHANGES_PER_S: Final = 100.0  # tasks held or released of a caller

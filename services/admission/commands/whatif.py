@@ -25,8 +25,8 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas import subjects
 from schemas.config import BatchPolicy
-from schemas.foreseen import Foreseen, JobsAsked, JobsForeseen
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
+from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import AdmissionCore

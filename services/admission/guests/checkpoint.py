@@ -22,10 +22,10 @@ from aiohttp import web
 from msgspec import Meta
 
 from schemas import facts as f
+from schemas.control_characters import HIDDEN, WHAT
 from schemas.facts import Fact
-from schemas.hidden import HIDDEN, WHAT
 from schemas.ids import is_instance
-from schemas.misfits import WORDS
+from schemas.validation import WORDS
 from services.admission.answers import HttpError, decoded, gone, reply
 from services.admission.commands import compose
 from services.admission.commands.dispatcher import Shell

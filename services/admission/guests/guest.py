@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from services.domain.custody.state import Unit
-from services.runtime.turns import Turn
+from services.runtime.request_queue import Turn
 
 
 class Guest(msgspec.Struct, frozen=True):

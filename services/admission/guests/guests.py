@@ -37,12 +37,12 @@ from services.admission.guests.boot import Boot, boot_of
 from services.admission.guests.boot_text import lines
 from services.admission.guests.checkpoint import SAID_MAX_BYTES, CheckpointCalls
 from services.admission.guests.guest import Guest
+from services.admission.guests.guest_queue import GuestTurns
 from services.admission.guests.health import BODY_MAX_BYTES as HEALTH_MAX_BYTES
 from services.admission.guests.health import HealthCalls
 from services.admission.guests.launch import EventsBody, Full, LaunchBody, Launches, SignalBody, refuse_beyond
 from services.admission.guests.next_job import NextCalls
 from services.admission.guests.tokens import GuestTokens
-from services.admission.guests.turns import GuestTurns
 from services.admission.guests.usage_facts import BODY_MAX_BYTES as USED_MAX_BYTES
 from services.admission.guests.usage_facts import JobUsages
 from services.admission.guests.usage_reports import Usages
@@ -62,7 +62,7 @@ from services.domain.custody.checkpoints import counts
 from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 from services.runtime.http.body import read_body
-from services.runtime.http.room import Held, Room
+from services.runtime.http.body_budget import Held, Room
 
 BASE: Final = "/v1/guest/{unit}/{attempt:[0-9]{1,9}}/{rank:[0-9]{1,5}}"
 SMALL_MAX_BYTES: Final = 4 << 20  # of a JSON body: a batch of launch events is about 1.4 MiB

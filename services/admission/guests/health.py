@@ -21,9 +21,9 @@ from aiohttp import web
 from msgspec import Meta
 
 from schemas import facts as f
+from schemas.control_characters import shown
 from schemas.facts import Fact
 from schemas.facts_instances import SAID_MAX
-from schemas.hidden import shown
 from schemas.ids import is_instance
 from schemas.measures import WHY_MAX, GuestUsage
 from services.admission.answers import HttpError, decoded, no_content

@@ -23,8 +23,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from schemas.misfits import WORDS
 from schemas.requests import ARGUMENTS_MAX, VARIABLES_MAX, Argument, FilePath, problem_of_exec
+from schemas.validation import WORDS
 from services.domain.text.plural import count
 from services.runtime.edge import Refused
 

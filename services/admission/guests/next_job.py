@@ -23,8 +23,8 @@ from services.admission.answers import gone, no_content, number, reply
 from services.admission.commands.dispatcher import Shell
 from services.admission.core import vm_reuse
 from services.admission.core.admission import AdmissionCore
+from services.admission.guests.guest_queue import GuestTurns
 from services.admission.guests.tokens import GuestTokens
-from services.admission.guests.turns import GuestTurns
 from services.admission.wakeups import News
 from services.domain.custody.state import Vm, vm_key
 

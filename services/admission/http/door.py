@@ -5,8 +5,8 @@ Rules
   2. A role `user` reads the output of own jobs, a manager the department's, an operator everything.
   3. What this door does not serve below /v1 with GET is the monitor's: passed on with the caller's token, streamed.
   4. Bodies are bounded before they are held.  Tokens and bodies are never logged.
-  5. When the body is there, and before it is decoded, a request waits for its turn (`runtime.turns`).  A read has its turn
-     until its first byte.
+  5. When the body is there, and before it is decoded, a request waits for its turn (`runtime.request_queue`).  A read has its
+     turn until its first byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from yarl import URL
 from schemas import requests as r
 from schemas import signals, subjects
 from schemas.config import Department, Limits, WebPolicy
-from schemas.hidden import shown
+from schemas.control_characters import shown
 from schemas.ids import is_instance
 from services.admission.answers import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
 from services.admission.commands import compose
@@ -48,15 +48,15 @@ from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
-from services.runtime.http.room import Held, Room
+from services.runtime.http.body_budget import Held, Room
 from services.runtime.http.server import is_known
-from services.runtime.turns import NOBODY, Turn, Turns
+from services.runtime.request_queue import NOBODY, Turn, Turns
 
 FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
 LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies that are decoded and stored at once; others wait, with theirs read
-ROOM_BODIES: Final = 8  # of the largest bodies, so many: one caller alone has two of them (`room`, rule 1)
+ROOM_BODIES: Final = 8  # of the largest bodies, so many: one caller alone has two of them (`body_budget`, rule 1)
 ROOM_MIN_BYTES: Final = 512 << 20
 ROOM_MAX_BYTES: Final = 2 << 30
 OFFSET_MAX: Final = 1 << 39

@@ -30,8 +30,8 @@ import msgspec
 from msgspec import Meta
 
 from schemas.config import Limits
-from schemas.misfits import WORDS
 from schemas.requests import PATH_MAX, is_relative
+from schemas.validation import WORDS
 from services.admission.storage.payloads import STORE_ERRORS, TooLarge, unavailable
 from services.runtime.broker.objects import Damaged, Objects
 from services.runtime.edge import Refused

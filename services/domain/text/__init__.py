@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from schemas.hidden import shown
+from schemas.control_characters import shown
 from services.domain.text import told_foreseen, told_grace, told_health, told_moves, told_web
 from services.domain.text.params import Params as Told
 from services.domain.text.told import TELL, UNBLOCK

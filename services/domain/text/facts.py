@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from schemas.hidden import shown
+from schemas.control_characters import shown
 from schemas.subjects import SITE
 from services.domain import text as sentences
 from services.domain.text.params import Params

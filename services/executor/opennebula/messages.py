@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from schemas.hidden import shown
+from schemas.control_characters import shown
 
 WHY_CHARS_MAX: Final = 300
 _SECRET: Final = re.compile(r"[0-9a-fA-F]{32,}")

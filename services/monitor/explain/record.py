@@ -2,7 +2,7 @@
 
     GET /v1/record?since=<UTC s>&until=<UTC s>
 
-Its lines: `schemas.record`.
+Its lines: `schemas.journal_record`.
 
 Theory of operation
   Whoever asks what another policy would have done needs the state in which the period began as exactly as the services had it.
@@ -34,7 +34,7 @@ from nats.js.errors import Error as JetStreamError
 
 from schemas import facts as f
 from schemas.envelope import Garbage, UnknownFact, decode
-from schemas.record import FORMAT, Head, Line, Tail
+from schemas.journal_record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.domain.exits import Stop
 from services.monitor.http.access import Access, Fault

@@ -41,7 +41,7 @@ from services.runtime.log import Log, message_of
 LOOK_S: Final = 60.0  # a busy cloud writes some thousand messages meanwhile
 STEP_MIN: Final = 10_000  # a step a few minutes apart at the most
 STEP_MAX: Final = 500_000  # of one step: the archive's part of it takes about half a minute
-HIGH: Final = 0.5  # of the journal's bytes: from nine tenths on nothing may begin (`journal.room`)
+HIGH: Final = 0.5  # of the journal's bytes: from nine tenths on nothing may begin (`journal.headroom`)
 LOW: Final = 0.4
 HURRY_S: Final = 10.0  # between two looks at a journal that is fuller than that
 SEGMENT_BYTES: Final = 16 << 20  # of messages that are held until they are archived

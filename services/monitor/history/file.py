@@ -1,7 +1,7 @@
 """History in SQLite: every job, attempt and host's whereabouts, work lost, and sums by the hour, as far as the journal tells.
 
 Theory of operation
-  Rows follow from facts alone (`rows`), and what goes again does too (`kept`).  The position of the last fact
+  Rows follow from facts alone (`rows`), and what goes again does too (`retention`).  The position of the last fact
   and the rows that it caused are committed together, so after any crash the file is at one position of the journal and what
   comes before it is skipped: folding twice changes nothing.  A file that is lost, broken, of another journal or of another form
   of the tables is made again by folding from the start, archive first.
@@ -38,7 +38,7 @@ from services.monitor.core.accounting_state import Whereabouts
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.history import story_index
 from services.monitor.history.backlog import BATCH, Backlog
-from services.monitor.history.kept import Kept, give_back, trim
+from services.monitor.history.retention import Kept, give_back, trim
 from services.monitor.history.rows import Statement, Where, rows, sums
 from services.monitor.history.schema import SCHEMA, VERSION
 from services.monitor.views.times import iso
@@ -48,7 +48,7 @@ COMMIT_S: Final = 0.5  # loss after a crash is nothing but work: the facts are f
 BUSY_S: Final = 5.0
 RETRY_S: Final = 5.0  # a try on a full disk costs up to a tenth of a second, on a locked file BUSY_S of the thread
 CACHED: Final = 64  # statements that SQLite keeps ready: all that there are
-TRIM: Final = "trim"  # a statement that is none: `kept` looks back
+TRIM: Final = "trim"  # a statement that is none: `retention` looks back
 EVERYTHING: Final = Kept(days=36_500, rows=0)
 UNKNOWN: Final = (1 << 62, 0)  # where a file is that cannot be opened: no row is made that it may have
 Answer = TypeVar("Answer")

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from schemas.ids import job_of
-from schemas.misfits import UNREADABLE
+from schemas.validation import UNREADABLE
 from services.domain.custody.state import ENDED_EARLY
 from services.monitor.core.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
 from services.monitor.history.schema import SUMS

@@ -1,5 +1,5 @@
 """`python -m services.monitor.history.rebuild --config FILE`: the history made anew, beside the running
-monitor, which takes it over at its next start (`made`).  Exit codes as of a service; `phoenix history rebuild` calls it."""
+monitor, which takes it over at its next start (`takeover`).  Exit codes as of a service; `phoenix history rebuild` calls it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import nats.errors
 from nats.js.errors import Error as JetStreamError
 
 from services.domain.exits import Exit, Stop
-from services.monitor.history.made import make_anew
+from services.monitor.history.takeover import make_anew
 from services.runtime.broker.connect import connect, service_key
 from services.runtime.config.file import Config, ConfigError, load
 from services.runtime.log import configure, get_log, message_of

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from services.domain.custody.custody import Custody
 from services.monitor.history.file import StandsStill
-from services.monitor.http.fault import Fault as Fault
+from services.monitor.http.http_error import Fault as Fault
 from services.monitor.http.origin import is_own_page
 from services.monitor.http.sessions import Sessions
 from services.monitor.parts import WRITTEN, Parts, Work, in_parts

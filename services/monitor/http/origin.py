@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from services.monitor.http.fault import Fault
+from services.monitor.http.http_error import Fault
 
 _OWN: Final = ("localhost", "ip6-localhost")
 

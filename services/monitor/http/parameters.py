@@ -7,7 +7,7 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
-from services.monitor.http.fault import Fault
+from services.monitor.http.http_error import Fault
 
 SHOWN_MAX: Final = 40  # characters of what was written, in the words of a refusal
 Choice = TypeVar("Choice", bound=str)

@@ -4,7 +4,7 @@ Rules
   1. The department is a token of the subject, and the server lets a department's people publish only their own: it says what
      may be seen.  `operators` sees everything.
   2. Answers go only to who asked (PROTOCOL S10).
-  3. Usage is that of HTTP (`usage_asked`); operators may name a `department`.
+  3. Usage is that of HTTP (`usage_period`); operators may name a `department`.
   4. Queries wait for their turn, those of a department as one caller's; no answer is larger than a message.
 """
 
@@ -21,18 +21,18 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import subjects
-from schemas.misfits import UNREADABLE
+from schemas.validation import UNREADABLE
 from services.monitor.history.file import History, StandsStill
 from services.monitor.http.access import whole
-from services.monitor.http.usage_asked import usage_asked
+from services.monitor.http.usage_period import usage_asked
 from services.monitor.parts import in_parts
 from services.monitor.views.usage import BY, EVER
 from services.monitor.views.views import Views
 from services.runtime.broker import permissions
-from services.runtime.broker.answer import answer, refusal
 from services.runtime.broker.client import own_inbox
+from services.runtime.broker.reply import answer, refusal
 from services.runtime.clock import Clock, system_clock
-from services.runtime.turns import BYTES_A_COST, Turn, Turns
+from services.runtime.request_queue import BYTES_A_COST, Turn, Turns
 
 WHY_S: Final = 2.0
 COST: Final = 1.0  # a millisecond, and by the size of its answer what it turns out to be

@@ -28,10 +28,10 @@ from services.monitor.history.file import History
 from services.monitor.history.reads import Filter
 from services.monitor.http.access import Access, Fault, faults, json_answer, rows_answer, whole
 from services.monitor.http.history_routes import states_of
-from services.monitor.http.in_turn import InTurn
 from services.monitor.http.origin import Hosts
 from services.monitor.http.parameters import choice_of, is_set, limit_of, number_of
-from services.monitor.http.usage_asked import usage_asked
+from services.monitor.http.read_queue import InTurn
+from services.monitor.http.usage_period import usage_asked
 from services.monitor.parts import in_parts
 from services.monitor.views.instances import instances
 from services.monitor.views.levels import Levels

@@ -24,12 +24,12 @@ import msgspec
 from aiohttp import web
 
 from schemas.audit import AuditRecord
-from schemas.misfits import UNREADABLE
+from schemas.validation import UNREADABLE
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.origin import is_own_page
-from services.monitor.http.recorded import record_of
+from services.monitor.http.request_audit import record_of
+from services.monitor.http.session_store import KeptSessions
 from services.monitor.http.sessions import CODE_S, SESSION_S
-from services.monitor.http.sessions_kept import KeptSessions
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identity
 from services.runtime.callers.peers import Peers

@@ -2,7 +2,7 @@
 
 Rules
   1. A session is as good as its token: if that is revoked, or its user is gone, the session is over with the next request.
-  2. Ids and codes are kept as hashes: what is here opens nothing, in memory or on file (`sessions_kept`).
+  2. Ids and codes are kept as hashes: what is here opens nothing, in memory or on file (`session_store`).
   3. A session lasts `SESSION_S` by the clock, also across a restart of the monitor; a code `CODE_S`, and once, and is forgotten
      with the process.
   4. A user has `PER_USER_MAX` sessions and codes, the newest; all together `SESSIONS_MAX`, the oldest of all go first.
@@ -22,9 +22,9 @@ import msgspec
 
 from schemas.config import CloudConfig
 from services.runtime.broker.credentials import digest
-from services.runtime.bucket import Bucket
 from services.runtime.callers.identity import Identities, Identity
 from services.runtime.clock import Clock, system_clock
+from services.runtime.token_bucket import Bucket
 
 SESSION_S: Final = 12 * 3600.0  # a working day
 CODE_S: Final = 60.0  # from the terminal to the browser

@@ -32,8 +32,8 @@ from services.monitor.core.monitor import MonitorCore
 from services.monitor.core.series import POINTS_MAX, STEPS, of_point
 from services.monitor.events import Publisher
 from services.monitor.http.access import Access, Fault, json_answer
+from services.monitor.http.page_state import Part, Picture
 from services.monitor.http.parameters import number_of
-from services.monitor.http.picture import Part, Picture
 from services.monitor.parts import in_parts
 from services.monitor.views.times import iso, not_before
 from services.monitor.views.views import Views

@@ -8,7 +8,7 @@ shown, and folded nowhere.
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
   2. Bounded, each user by itself, so that none can take the room or the time of another: so many sources, instances and bytes a
-     second as its scheduler takes (`services.scheduler.meter.gate`).  What exceeds it, and what cannot be read, is
+     second as its scheduler takes (`services.scheduler.meter.signal_filter`).  What exceeds it, and what cannot be read, is
      dropped: the schedulers count that.
   3. What an attempt has used is a total, which stays true while it runs: it is kept until the journal says it, of the
      `MEASURED_MAX` attempts that were heard of last.
@@ -26,8 +26,8 @@ from schemas import signals, subjects
 from schemas.measures import JobMeasured, JobMeasures, Measures
 from schemas.requests import Malformed
 from services.runtime.broker.signal_line import Heard, SignalLine
-from services.runtime.bucket import Buckets
 from services.runtime.service import Service
+from services.runtime.token_bucket import Buckets
 
 STALE_S: Final = 5.0  # both are said about once a second
 MEASURED_MAX: Final = 100_000  # instances of all departments, by the door's word

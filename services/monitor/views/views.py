@@ -29,7 +29,7 @@ from services.monitor.core.job import Job
 from services.monitor.core.monitor import MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.parts import RENDERED, Parts, Work
-from services.monitor.views import leases, lending, release_views, used
+from services.monitor.views import job_usage, leases, lending, release_views
 from services.monitor.views.rows import ENDED, Drawn, Rows
 from services.monitor.views.times import iso, plain
 from services.monitor.views.waiting import One
@@ -58,7 +58,7 @@ class Views:
         self.core = core
         self.told: Callable[[str, str], Reason | None] = lambda _department, _unit: None
         self.troubles: Callable[[str], Sequence[Reason]] = lambda _department: ()
-        self.measured: used.Said = lambda _unit, _attempt: None
+        self.measured: job_usage.Said = lambda _unit, _attempt: None
         self.rows = Rows(core, self._render, self._one)
         self.waiting = self.rows.waiting
 
@@ -205,9 +205,9 @@ class Views:
 
     def _life(self, unit: Unit, now: float | None) -> dict[str, Any]:
         attempts = self.core.state.attempts.get(unit.id, ())
-        spent = used.of_attempts(unit.id, attempts, self.measured)
+        spent = job_usage.of_attempts(unit.id, attempts, self.measured)
         return {
-            **used.of_job(spent),
+            **job_usage.of_job(spent),
             **({} if now is None or len(attempts) < unit.attempt else {"elapsed_s": elapsed_s(attempts, now)}),
             "attempts": [{**attempt_view(attempt), **own} for attempt, own in zip(attempts, spent, strict=True)],
             "preempted": leases.preempted(attempts),

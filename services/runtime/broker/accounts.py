@@ -12,7 +12,7 @@ Rules
      for each of them.
   3. A service sees no reply subject of a department's.  The broker makes one of its own (`subjects.ANSWERS`) for each request,
      good for one answer within `ANSWER_S`, and delivers what comes there to the asker, inside the asker's account.
-  4. The broker tells of a request from where it comes (`shares`, `whence`): a header that no asker can write.
+  4. The broker tells of a request from where it comes (`shares`, `origin`): a header that no asker can write.
   5. Outside the control plane an account has so many connections, and each of them so many subscriptions (`[nats]`).
   6. Nothing is exported by one department to another, and no JetStream to anybody.
 """

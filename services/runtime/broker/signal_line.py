@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from nats.aio.msg import Msg
 
 from services.runtime.broker.client import Client
-from services.runtime.broker.line import Line, Pace
+from services.runtime.broker.flood_connections import Line, Pace
 
 if TYPE_CHECKING:
     from services.runtime.service import Service

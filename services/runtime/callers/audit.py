@@ -28,8 +28,8 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.ids import is_department
 from schemas.subjects import SITE, audit
 from services.runtime import families_shell
-from services.runtime.bucket import Buckets
 from services.runtime.log import Log, message_of
+from services.runtime.token_bucket import Buckets
 
 FLUSH_S: Final = 0.2
 REFUSED_PER_S: Final = 2.0  # of one caller: a person sees them all

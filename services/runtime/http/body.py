@@ -4,7 +4,7 @@ Rules
   1. A body has `GRACE_S`, and a second more for each `RATE_MIN` bytes that have come: a large upload over a slow line is taken,
      one byte now and then is not.
   2. No more is held than was allowed; what is announced too large is not read at all.
-  3. Of a caller who is known the bytes count to its part of the room (`room`).
+  3. Of a caller who is known the bytes count to its part of the room (`body_budget`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 
 from aiohttp import web
 
+from services.runtime.http.body_budget import HELD, Full
 from services.runtime.http.guard import BODY
-from services.runtime.http.room import HELD, Full
 from services.runtime.http.server import Connection
 
 GRACE_S: Final = 20.0  # for what is small, over a line that loses packets

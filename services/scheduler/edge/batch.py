@@ -26,10 +26,10 @@ from nats.aio.msg import Msg
 
 from schemas import subjects
 from schemas.facts import Fact
-from schemas.misfits import UNREADABLE
+from schemas.validation import UNREADABLE
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
-from services.runtime.broker.answer import answer, refusal
+from services.runtime.broker.reply import answer, refusal
 from services.runtime.edge import Edge
 from services.runtime.service import Service
 from services.scheduler.core.batch.core import BatchCore

@@ -33,7 +33,7 @@ from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
 from services.domain.signal_drops import Drop
 from services.domain.text import sentence
-from services.runtime.broker.answer import answer, refusal
+from services.runtime.broker.reply import answer, refusal
 from services.runtime.broker.signal_line import Heard, Message, SignalLine
 from services.runtime.callers.audit import Recorder
 from services.runtime.edge import Edge, Refused
@@ -43,9 +43,9 @@ from services.scheduler.edge import plugins
 from services.scheduler.edge.claims import Claims
 from services.scheduler.edge.metrics import Counts
 from services.scheduler.lookahead.why_web import Told, troubles, why
-from services.scheduler.meter.gate import Trouble
-from services.scheduler.meter.known import Existing, Known
 from services.scheduler.meter.meter import Meter, longest_s
+from services.scheduler.meter.plausibility import Existing, Known
+from services.scheduler.meter.signal_filter import Trouble
 
 FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a second
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal

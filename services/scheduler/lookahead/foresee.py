@@ -31,8 +31,8 @@ from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas.config import Department, WebPolicy
-from schemas.foreseen import Foreseen, Sure
 from schemas.reasons import Code, Reason, because
+from schemas.start_estimate import Foreseen, Sure
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from schemas.foreseen import Foreseen
+from schemas.start_estimate import Foreseen
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.foresee import FIRST, foresee
 from services.scheduler.lookahead.looks import Looks

@@ -1,6 +1,6 @@
 """When a job would start that nobody has submitted: the core run forward on a copy (`foresee`), beside its decisions.
 
-    phoenix.query.scheduler.<department>.whatif   (`schemas.foreseen`)
+    phoenix.query.scheduler.<department>.whatif   (`schemas.start_estimate`)
 
 Theory of operation
   Admission has composed the jobs as it would for a submission (`services.admission.commands.whatif`): the first one is
@@ -22,9 +22,9 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
-from schemas.foreseen import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from schemas.ids import element_id
 from schemas.reasons import Code, because
+from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.foresee import Copied, foresee
 from services.scheduler.lookahead.looks import Looks

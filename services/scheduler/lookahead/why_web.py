@@ -33,9 +33,9 @@ from services.scheduler.core.web import termination
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.core.web.rolls import Releases
 from services.scheduler.meter.answers import Failing
-from services.scheduler.meter.gate import Trouble
 from services.scheduler.meter.meter import Last
 from services.scheduler.meter.queue import Refused, Waiting
+from services.scheduler.meter.signal_filter import Trouble
 
 UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
 ANSWERS_MAX: Final = 3  # different ones

@@ -42,9 +42,9 @@ from schemas.facts import AUTHORS_MAX, QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from services.domain.signal_drops import Drop
 from services.scheduler.meter.answers import Answered
-from services.scheduler.meter.gate import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
-from services.scheduler.meter.known import Known, implausible
+from services.scheduler.meter.plausibility import Known, implausible
 from services.scheduler.meter.queue import Queue, Whose
+from services.scheduler.meter.signal_filter import SESSIONS_MAX, SILENT_S, SOURCES_MAX, Gate, Trouble, refusal
 
 HELD_S: Final = 2.5  # sources of one signal a second, one of them late: still without a hole …
 SEAM_S: Final = HELD_S  # … and observations without a seam

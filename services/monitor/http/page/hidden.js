@@ -1,6 +1,6 @@
 // @ts-check
 // Characters that nobody sees: controls, marks that turn the direction of a line, and what has no width. The list is that of
-// schemas/hidden.py (a test compares them), without line ends and tabs, which are the page's own.
+// schemas/control_characters.py (a test compares them), without line ends and tabs, which are the page's own.
 
 const HIDDEN = new RegExp(
   "[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u200b-\\u200f" +

@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import web
 
 from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Via
-from services.monitor.http.fault import Fault
+from services.monitor.http.http_error import Fault
 from services.runtime.callers.identity import Identity
 
 

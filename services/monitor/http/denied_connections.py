@@ -30,7 +30,7 @@ from services.runtime.broker import permissions
 from services.runtime.broker.client import Client
 from services.runtime.broker.connect import PING_INTERVAL_S, PINGS_MAX
 from services.runtime.broker.credentials import seed_file
-from services.runtime.broker.whence import program
+from services.runtime.broker.origin import program
 from services.runtime.callers.audit import Sparingly
 from services.runtime.clock import Clock, system_clock
 from services.runtime.config.file import Config

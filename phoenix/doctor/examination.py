@@ -9,7 +9,7 @@ from phoenix.doctor import checks
 from phoenix.doctor.dry_run import dry_run
 from phoenix.doctor.endpoint import IPC, Endpoint, Trouble, is_loopback, speaks_zeromq
 from phoenix.doctor.findings import Finding, ok, warn, worst
-from phoenix.doctor.wanted import Wanted
+from phoenix.doctor.requirements import Wanted
 from services.executor.core.call_errors import Failure
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight

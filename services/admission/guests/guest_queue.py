@@ -1,4 +1,4 @@
-"""Turns of the guests' calls (`runtime.turns`): no job keeps others waiting, whatever it asks, with the VM's token or its own.
+"""The queue of guests' calls (`runtime.request_queue`): no job delays others, whatever it asks with its VM's token or its own.
 
 Rules
   1. A call waits for its turn when its body is there, and before anything of it is decoded; one that waits for others, or for
@@ -24,7 +24,7 @@ from services.runtime.callers.peers import Peers
 from services.runtime.edge import Refused
 from services.runtime.fair_queue import Bounds
 from services.runtime.http.server import is_known
-from services.runtime.turns import NOBODY, Turn, Turns
+from services.runtime.request_queue import NOBODY, Turn, Turns
 
 BOUNDS: Final = Bounds(is_beside=True)  # rule 3
 

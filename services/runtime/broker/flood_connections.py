@@ -27,7 +27,7 @@ from nats.aio.subscription import Subscription
 
 from services.runtime.broker.client import Client
 from services.runtime.broker.connect import Watch, connect, service_key
-from services.runtime.bucket import Bucket
+from services.runtime.token_bucket import Bucket
 
 if TYPE_CHECKING:
     from services.runtime.service import Service

@@ -28,7 +28,7 @@ import msgspec
 from schemas import signals as s
 from services.domain import signal_drops
 from services.domain.signal_drops import CLOCK, Drop
-from services.runtime.bucket import Buckets
+from services.runtime.token_bucket import Buckets
 
 SOURCES_MAX: Final = 64  # publishers of one signal under one user
 SESSIONS_MAX: Final = 100_000  # instances that all sources of sessions name: about 10 MB

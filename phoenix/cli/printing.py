@@ -3,7 +3,7 @@
 Rules
   1. A cell of a CSV is text or a number, never a formula: names of jobs are other people's words, and a spreadsheet would run
      what begins with one of `= + - @`.  Such text begins with an apostrophe, as spreadsheets write it themselves.
-  2. Characters that nobody sees are shown by their number, in text and in JSON (`schemas.hidden`).
+  2. Characters that nobody sees are shown by their number, in text and in JSON (`schemas.control_characters`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from phoenix.cli import tables
-from schemas.hidden import shown_in_json
+from schemas.control_characters import shown_in_json
 
 T = TypeVar("T")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")

@@ -1,4 +1,4 @@
-"""Turns of the monitor's reads over HTTP (`runtime.turns`).
+"""Turns of the monitor's reads over HTTP (`runtime.request_queue`).
 
 Rules
   1. A read waits for its turn before anything of it is looked up, and has it until its answer begins: streams go on without.
@@ -14,11 +14,11 @@ from typing import Any, Final
 from aiohttp import web
 
 from services.monitor.http.access import Access
-from services.monitor.http.fault import Fault
+from services.monitor.http.http_error import Fault
 from services.runtime.callers.peers import Peers
 from services.runtime.edge import Refused
 from services.runtime.http.server import is_known
-from services.runtime.turns import BYTES_A_COST, NOBODY, Turn, Turns
+from services.runtime.request_queue import BYTES_A_COST, NOBODY, Turn, Turns
 
 READS: Final = "/v1/"
 COST: Final = 1.5  # a millisecond, and what aiohttp takes beside

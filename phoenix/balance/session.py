@@ -13,7 +13,7 @@ from nats.aio.client import Client
 from phoenix.balance.account import Account, connected
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
-from phoenix.balance.usages import Usages
+from phoenix.balance.utilisation import Usages
 
 CLOSE_DEADLINE_S: Final = 2.0
 Publisher = Callable[[Client], Coroutine[Any, Any, None]]

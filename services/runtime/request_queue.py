@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 
 from services.domain.refusal import Refused
 from services.runtime import families_shell
-from services.runtime.bucket import Buckets
 from services.runtime.fair_queue import Bounds, Caller, FairQueue
+from services.runtime.token_bucket import Buckets
 
 RETRY_S: Final = 1.0  # in which a caller at its pace is let in some hundred times
 NOBODY: Final = "@"  # department of callers without a token; no department's name has an @

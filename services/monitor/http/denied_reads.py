@@ -18,7 +18,7 @@ from aiohttp import web
 
 from schemas.audit import AuditRecord, Via
 from services.monitor.http.access import Access, Fault
-from services.monitor.http.recorded import record_of
+from services.monitor.http.request_audit import record_of
 from services.runtime.callers.audit import Sparingly
 from services.runtime.callers.peers import FORWARDED, Peers
 from services.runtime.clock import Clock, system_clock

@@ -30,7 +30,7 @@ from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
-from services.monitor.history.kept import Kept
+from services.monitor.history.retention import Kept
 from services.runtime.broker.connect import jetstream
 from services.runtime.broker.objects import Objects
 from services.runtime.config.file import Config
