@@ -178,21 +178,15 @@ def _begin_worker(parent: int) -> None:
 # --------------------------------------------------------------------------------------------------------------- progress
 
 
-class _NoBar:
-    def start(self) -> None:
-        """Nobody looks."""
+class _Bar:
+    """`shown`: to a person at a terminal."""
 
-    def advance(self) -> None:
-        """Nobody looks."""
-
-
-class _Bar(_NoBar):
-    def __init__(self, title: str, total: int | None) -> None:
+    def __init__(self, title: str, total: int | None, *, shown: bool) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-        self.progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self.progress = Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown)
         self.task = self.progress.add_task(title, total=total)
 
     def start(self) -> None:
@@ -203,12 +197,9 @@ class _Bar(_NoBar):
 
 
 @contextlib.contextmanager
-def _bar(title: str, total: int | None) -> Iterator[_NoBar]:
+def _bar(title: str, total: int | None) -> Iterator[_Bar]:
     """Rule 2."""
-    if (total is not None and total < 2) or not sys.stderr.isatty():
-        yield _NoBar()
-        return
-    bar = _Bar(title, total)
+    bar = _Bar(title, total, shown=(total is None or total >= 2) and sys.stderr.isatty())
     try:
         yield bar
     finally:

@@ -29,7 +29,10 @@ from prometheus_client import CollectorRegistry
 
 from schemas.facts import Fact
 from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
+from services.domain.core import Core
+from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.custody.state import Leader
 from services.domain.exits import Exit, Stop
 from services.runtime.broker.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
 from services.runtime.broker.objects import Objects
@@ -41,6 +44,7 @@ from services.runtime.engine import Engine, Phase
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal
 from services.runtime.journal.fold import CoreFactory, Fold
+from services.runtime.journal.headroom import Room
 from services.runtime.journal.leader import Lease, LeaseLost
 from services.runtime.journal.reader import Reader
 from services.runtime.journal.snapshots import Every, Keeper, bytes_between
@@ -48,7 +52,6 @@ from services.runtime.journal.trimmed import feed_archived, read_mark
 from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
 from services.runtime.refusals import DEPOSED, Refusals
-from services.runtime.status import Status
 from services.runtime.watchdog import READY, Heart
 
 __all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
@@ -61,7 +64,7 @@ METRICS_CONNECTIONS_MAX: Final = 256  # Prometheus, a supervisor, a person or tw
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
 
 
-class Service(Status):
+class Service:
     """`writer`: whose facts it writes (``admission``, ``scheduler.hpc``), or None: a pure follower.  `core_factory` makes the
     core on the custody fold that it is given.  `instance` names this process for leases and supervisors; `reaped`: instances
     that are surely dead.  `name`: process name for keys, metrics and snapshots (default: the writer).  `clock`: for tests."""
@@ -132,6 +135,94 @@ class Service(Status):
             own_stopped=self._own_stopped,
             absorbed=self._absorbed,
         )
+
+    # ------------------------------------------------------------------------------------------- what it says of itself
+
+    @property
+    def custody(self) -> Custody:
+        return self.fold.custody
+
+    @property
+    def core(self) -> Core:
+        return self.fold.core
+
+    @property
+    def is_leader(self) -> bool:
+        """True from the return of `leader.started` on, until the orderly end begins."""
+        return self._engine.phase is Phase.LEADING
+
+    @property
+    def position(self) -> int:
+        """The last journal position folded."""
+        return self.fold.position
+
+    @property
+    def epoch(self) -> int:
+        """How many leaders this writer has had, as folded; the own number while leading."""
+        return self._engine.epoch
+
+    @property
+    def journal_full(self) -> bool:
+        return self._engine.full
+
+    @property
+    def room(self) -> Room:
+        """Of the journal."""
+        return self._engine.room
+
+    @property
+    def snapshot_position(self) -> int:
+        return self._keeper.position if hasattr(self, "_keeper") else 0
+
+    @property
+    def proposals_waiting(self) -> int:
+        return self._engine.proposals_waiting
+
+    @property
+    def reader_renewed(self) -> int:
+        return self._reader.recreated if self._reader else 0
+
+    @property
+    def reader_lag(self) -> int:
+        """Messages of the journal that are not folded yet, by what the broker said with the last message, or to the watchdog,
+        which asks every few seconds while nothing comes."""
+        return max(0, self._reader.end_seen - self.position) if self._reader else 0
+
+    @property
+    def connected(self) -> bool:
+        return hasattr(self, "nc") and self.nc.is_connected
+
+    @property
+    def predecessor(self) -> Leader | None:
+        """The last leader before this one took over, as the journal told it then; None if there was none (X8)."""
+        return self._engine.predecessor
+
+    @property
+    def reaped(self) -> frozenset[str]:
+        """Instances that the supervisor has seen dead (X8)."""
+        return self._reaped
+
+    def now(self) -> float:
+        """UTC seconds for decisions: max(own clock, fold time) (S6)."""
+        return self._engine.now()
+
+    def lease_left_s(self) -> float:
+        """Seconds for which surely nobody else leads; a caller of the outside stops below its call timeout (X8)."""
+        return self._lease.left_s() if self._lease else 0.0
+
+    def health(self) -> dict[str, object]:
+        return {
+            "service": self.name,
+            "instance": self.instance,
+            "caught_up": self.caught_up,
+            "leader": self.is_leader,
+            "epoch": self.epoch,
+            "position": self.position,
+            "journal_full": self.journal_full,
+            "journal_reserved": self.room.scarce,
+            "connected": self.connected,
+            "ailing": [sentence for edge in self.edges for sentence in edge.ailing()],
+        }
 
     # ------------------------------------------------------------------------------------------------------- for edges
 

@@ -18,7 +18,6 @@ import contextlib
 import hashlib
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -41,9 +40,7 @@ class StoredInput(msgspec.Struct, frozen=True, kw_only=True):
     key: str
 
 
-class _Plain(msgspec.Struct, frozen=True, kw_only=True):
-    """What every payload has; its bytes, and so its key, stay as they were before there were signals."""
-
+class Payload(msgspec.Struct, frozen=True, kw_only=True):
     script: str | None = None
     argv: tuple[str, ...] = ()
     environment: dict[str, str] = {}
@@ -53,9 +50,6 @@ class _Plain(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
     inputs: tuple[StoredInput, ...] = ()
     keep: tuple[str, ...] = ()
-
-
-class Payload(_Plain, frozen=True, kw_only=True):
     signal: JobSignal | None = None
 
 
@@ -76,7 +70,7 @@ def pack(request: JobSubmit, dept: str) -> Packed:
     """The objects that a submission needs."""
     keys = [f"input/{dept}/{hashlib.sha256(file.data).hexdigest()}" for file in request.inputs]
     files = dict(zip(keys, request.inputs, strict=True))
-    payload = (_Plain if request.signal is None else partial(Payload, signal=request.signal))(
+    payload = Payload(
         script=request.script,
         argv=request.argv,
         environment=request.environment,
@@ -88,6 +82,7 @@ def pack(request: JobSubmit, dept: str) -> Packed:
             StoredInput(name=x.name, size=len(x.data), key=key) for x, key in zip(request.inputs, keys, strict=True)
         ),
         keep=request.keep,
+        signal=request.signal,
     )
     data = _encoder.encode(payload)
     key = f"job/{dept}/{hashlib.sha256(data).hexdigest()}"

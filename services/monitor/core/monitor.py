@@ -32,7 +32,7 @@ from services.domain.custody.meta import Meta
 from services.domain.custody.state import ENDED_EARLY, Unit
 from services.domain.sharing.credit import CONCERNS as CREDITED
 from services.domain.sharing.credit import Credits
-from services.monitor.core import accounting_check, accounting_state, counters, loads, releases, series, service_levels
+from services.monitor.core import accounting_state, counters, loads, releases, series, service_levels
 from services.monitor.core import host_history as moves
 from services.monitor.core.accounting import Accounting
 from services.monitor.core.attempt import Attempt, Checkpoint, cpu_s, measured, note
@@ -171,7 +171,7 @@ class MonitorCore:
     def check(self) -> list[str]:
         found = [f"{u} has attempts but no job" for u in self.state.attempts if not _has_owner(self, u)]
         found += [
-            *accounting_check.check(self.accounting),
+            *self.accounting.check(),
             *self.idle.check(),
             *self.series.check(),
             *self.tallies.check(),
