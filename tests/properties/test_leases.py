@@ -26,7 +26,7 @@ from services.domain.capabilities import ALL
 from services.domain.timetable import Ground, Part, Slot, Timetable
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order_leases_seats import Seats
-from services.scheduler.core.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
 from tests.support.leases import external, lease, settle, site, told, until
 from tests.support.scheduling import core
 from tests.support.world import START, World

@@ -17,7 +17,7 @@ from services.domain.core import NEVER
 from services.scheduler.core.policies import order_leases
 from services.scheduler.core.policies.order import Reserved, Situation, Start
 from services.scheduler.core.policies.order_leases_seats import Seats, saving
-from services.scheduler.core.policies.preemption import overhead_s, resume_s, suspend_s
+from services.scheduler.core.policies.preemption_costs import overhead_s, resume_s, suspend_s
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane

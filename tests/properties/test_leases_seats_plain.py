@@ -17,7 +17,7 @@ from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Agenda, Situation
 from services.scheduler.core.policies.order_leases import agenda
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seat, Seats, saving
-from services.scheduler.core.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Booking, Kind, Shape

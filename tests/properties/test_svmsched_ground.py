@@ -9,7 +9,7 @@ import pytest
 
 from services.domain.custody.state import Unit
 from services.scheduler.core.policies.order import Situation
-from services.scheduler.core.policies.order_svmsched_ground import Ground, newest_of
+from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Shape
 from tests.support.scheduling import core
@@ -99,7 +99,7 @@ def situation_of(random: Random) -> tuple[World, Situation]:
 def play(seed: int) -> None:
     random = Random(seed)
     world, situation = situation_of(random)
-    ground, plain = Ground(situation.room, situation.forecast(), newest_of(situation)), Plain(world)
+    ground, plain = PreemptibleCapacity(situation.room, situation.forecast(), newest_of(situation)), Plain(world)
     assert [ending.unit for ending in ground.best_effort] == plain.may_go
     for name in plain.hosts:
         assert ground.production.units(name) == sum(name in a.hosts for a in plain.attempts if a.name in plain.own)

@@ -19,8 +19,8 @@ from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies import order_svmsched
 from services.scheduler.core.policies.order import Reserved, Situation
 from services.scheduler.core.policies.order_svmsched import in_turn
-from services.scheduler.core.policies.order_svmsched_ground import Ground, newest_of
 from services.scheduler.core.policies.order_svmsched_shares import hosts_wanted, needs, shares_of, used_by
+from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane
@@ -38,7 +38,7 @@ class Plain:
 
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue, self.forecast = situation, situation.queue, situation.forecast()
-        self.ground = Ground(situation.room, self.forecast, newest_of(situation))
+        self.ground = PreemptibleCapacity(situation.room, self.forecast, newest_of(situation))
         self.shares, self.used = shares_of(situation.policy, self.forecast), used_by(self.forecast)
         self.turn, self.turn_best_effort = situation.turns
         self.starts: list[Started] = []

@@ -24,7 +24,7 @@ from services.runtime.config.file import check_cloud
 from services.runtime.edge import Refused
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.preemption import Cost, cheapest_first
+from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
 from services.scheduler.core.state.limits import START_PATIENCE
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.lookahead import why as batch_why

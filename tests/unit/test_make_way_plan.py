@@ -196,6 +196,8 @@ def test_who_fills_a_limit_makes_way_too_and_nobody_who_need_not() -> None:
     assert Yard("abc", runs, {"2": shape()}, cores_max=99).plan() == [("2", "a", ("x1",))]
     more = {"x1": ("a", 4), "x2": ("b", 1), "x3": ("c", 2), "x4": ("d", 3)}
     assert Yard("abcde", more, {"2": shape()}, cores_max=8).plan() == [("2", "e", ("x1", "x3"))]
+    dearer = {"x1": ("a", 1), "x2": ("b", 2), "x3": ("c", 3)}
+    assert Yard("abcd", dearer, {"2": shape()}, cores_max=6).plan() == [("2", "d", ("x1", "x3"))], "the dearest stays"
 
 
 def test_starts_of_a_pass_count_for_each_other() -> None:

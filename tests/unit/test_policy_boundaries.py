@@ -12,7 +12,7 @@ from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.exits import Stop
 from services.domain.scaling import limit
-from services.scheduler.core.policies import known, leases_elsewhere, order_multi_factor, preemption
+from services.scheduler.core.policies import known, leases_elsewhere, order_multi_factor, preemption_costs
 from services.scheduler.core.policies import scale_flaps as flaps
 from services.scheduler.core.policies import scale_forecast as forecast
 from services.scheduler.core.policies import scale_steps as steps
@@ -20,7 +20,7 @@ from services.scheduler.core.policies import scale_target as target
 from services.scheduler.core.policies import scale_threshold as threshold
 from services.scheduler.core.policies.catalogue import source, summary
 from services.scheduler.core.policies.order import Situation
-from services.scheduler.core.policies.preemption import Cost
+from services.scheduler.core.policies.preemption_costs import Cost
 from services.scheduler.core.policies.scale import Heard, Memory, Track
 from services.scheduler.core.policies.scale_schedule import Timetable
 from services.scheduler.core.policies.victims import Candidate
@@ -38,19 +38,19 @@ MONDAY = 4 * DAY_S  # 5 January 1970
 
 def test_machines_are_suspended_and_resumed_one_after_the_other() -> None:
     settings = Leases(suspend_mb_per_s=100.0, resume_mb_per_s=50.0)
-    assert preemption.suspend_s(3, 1000, settings) == 30.0
-    assert preemption.resume_s(3, 1000, settings) == 60.0
-    assert preemption.overhead_s(3, 1000, settings) == 90.0
+    assert preemption_costs.suspend_s(3, 1000, settings) == 30.0
+    assert preemption_costs.resume_s(3, 1000, settings) == 60.0
+    assert preemption_costs.overhead_s(3, 1000, settings) == 90.0
 
 
 def test_both_costs_are_weighed_as_parts_of_the_widest_difference() -> None:
     costs = [Cost("1", 10.0, 400.0), Cost("2", 30.0, 100.0), Cost("3", 20.0, 200.0)]
-    found = preemption.combined(costs, 0.25)
+    found = preemption_costs.combined(costs, 0.25)
     assert [cost.combined for cost in found] == [pytest.approx(x) for x in (0.25, 0.75, 0.25 / 3 + 0.375)]
     assert [cost._replace(combined=0.0) for cost in found] == costs
-    equal = preemption.combined([Cost("1", 10.0, 5.0), Cost("2", 10.0, 5.0)], 0.25)
+    equal = preemption_costs.combined([Cost("1", 10.0, 5.0), Cost("2", 10.0, 5.0)], 0.25)
     assert [cost.combined for cost in equal] == [0.0, 0.0]
-    assert preemption.combined([], 0.25) == []
+    assert preemption_costs.combined([], 0.25) == []
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_both_costs_are_weighed_as_parts_of_the_widest_difference() -> None:
 def test_the_cheapest_goes_first_by_the_cost_that_the_policy_names(victims: Any, expected: list[str]) -> None:
     costs = [Cost("1", 10.0, 400.0), Cost("2", 30.0, 100.0), Cost("3", 20.0, 200.0)]
     settings = Leases(victims=victims, alpha=0.25)
-    assert preemption.cheapest_first(costs, settings) == expected
+    assert preemption_costs.cheapest_first(costs, settings) == expected
     equal = [Cost("1", 1.0, 1.0), Cost("2", 1.0, 1.0, grace_s=9.0), Cost("3", 1.0, 1.0)]
-    assert preemption.cheapest_first(equal, settings) == ["3", "1", "2"]  # who leaves soonest, then who came last
+    assert preemption_costs.cheapest_first(equal, settings) == ["3", "1", "2"]  # who leaves soonest, then who came last
 
 
 def test_who_has_waited_is_asked_of_the_time_at_which_its_attempt_began_or_else_was_placed() -> None:
@@ -85,7 +85,7 @@ def test_who_has_waited_is_asked_of_the_time_at_which_its_attempt_began_or_else_
 
     candidates = {unit: Candidate(unit, 1, 0.0, 0.0) for unit in (begun, placed)}
     settings = Leases(suspend_mb_per_s=100.0, resume_mb_per_s=100.0, alpha=0.25)
-    found = preemption.priced(world.custody, candidates, waited_s, settings)
+    found = preemption_costs.priced(world.custody, candidates, waited_s, settings)
     assert asked == {begun: at + 7, placed: at}
     assert [(c.waited_s, c.overhead_s, c.combined) for c in found.values()] == [(7.0, 20.0, 1.0), (0.0, 2.0, 0.0)]
 

@@ -38,7 +38,7 @@ from services.scheduler.core.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S, 
 from services.scheduler.core.batch.ranking import Ranking
 from services.scheduler.core.batch.saved import Saved, ran_for
 from services.scheduler.core.batch.state import ENDED_MAX, WHOLE, Again, Job, State, job_from
-from services.scheduler.core.policies.preemption import resume_s
+from services.scheduler.core.policies.preemption_costs import resume_s
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner
 from services.scheduler.core.state.queue import Queue
 from services.scheduler.core.state.room import Room

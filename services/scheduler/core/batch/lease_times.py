@@ -20,7 +20,7 @@ from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.book import Book
-from services.scheduler.core.policies.preemption import suspend_s
+from services.scheduler.core.policies.preemption_costs import suspend_s
 from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.shape import Booking, Shape
 

@@ -11,8 +11,7 @@ Theory of operation
 Rules
   1. Only best-effort makes way, and only for production.  That order of the two never changes while a job lives, so no two jobs
      can end each other in turn; each victim is ended for a job that starts, and production is ended for nobody.
-  2. Who goes first is the department's order of victims.  The set is minimal: who was not needed after all stays, the dearest
-     first (`Ground.find`).
+  2. Who goes first is the department's order of victims.  The set is minimal (`preemption`).
   3. Nobody goes who is guarded (`guards`): a guarded one is as production to the order.  If a start needs more victims than
      the hour has left, the order is asked again with all of them guarded (not with some: who comes first among them changes
      with time, and time alone must start nothing).
@@ -31,9 +30,9 @@ from itertools import accumulate
 from typing import Final, NamedTuple, cast
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.core.policies import order_first_fit
+from services.scheduler.core.policies import order_first_fit, preemption
 from services.scheduler.core.policies.order import Order, Situation, Start
-from services.scheduler.core.policies.order_svmsched_ground import Ground, Pick
+from services.scheduler.core.policies.preemptible_capacity import Pick, PreemptibleCapacity
 from services.scheduler.core.state.budgets import Budgets, Owner
 from services.scheduler.core.state.forecast import Ending, Forecast
 from services.scheduler.core.state.queue import Queue
@@ -78,8 +77,8 @@ def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situati
     production = situation._replace(queue=_part(situation.queue, best_effort=False))
     if not best_effort.running:
         return production
-    ground = Ground(situation.room, situation.forecast(), best_effort.movable(situation.forecast()))
-    return _cleared(production, ground, best_effort)
+    capacity = PreemptibleCapacity(situation.room, situation.forecast(), best_effort.movable(situation.forecast()))
+    return _cleared(production, capacity, best_effort)
 
 
 def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: float) -> Reason | None:
@@ -88,10 +87,10 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
     if not best_effort.running:
         return None
     forecast = situation.forecast()
-    if Ground(situation.room, forecast, best_effort.movable(forecast)).cleared.fits(shape):
+    if PreemptibleCapacity(situation.room, forecast, best_effort.movable(forecast)).cleared.fits(shape):
         return None
     everybody = list(forecast.best_effort.values())
-    if not Ground(situation.room, forecast, everybody).cleared.fits(shape):
+    if not PreemptibleCapacity(situation.room, forecast, everybody).cleared.fits(shape):
         return None
     spent = {"hour_spent": 1} if best_effort.left == 0 else {}
     guarded = sum(1 for each in everybody if best_effort.guarded(each.unit))
@@ -124,74 +123,90 @@ def _production(order: Order, situation: Situation, best_effort: BestEffort) -> 
         return []
     movable = best_effort.movable(situation.forecast()) if best_effort.running else []
     if movable:
-        ground = Ground(situation.room, situation.forecast(), movable)
-        planned = order.plan(_cleared(situation, ground, best_effort))
+        capacity = PreemptibleCapacity(situation.room, situation.forecast(), movable)
+        planned = order.plan(_cleared(situation, capacity, best_effort))
         if not planned:
             return []
-        ground.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
-        found = _realised(planned, ground, best_effort, situation.queue.budgets)
+        capacity.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
+        found = _realised(planned, capacity, best_effort, situation.queue.budgets)
         if found:
             return found
     return order.plan(situation)  # rule 3, or nobody is there to make way
 
 
-def _cleared(situation: Situation, ground: Ground, best_effort: BestEffort) -> Situation:
+def _cleared(situation: Situation, capacity: PreemptibleCapacity, best_effort: BestEffort) -> Situation:
     """The situation without those who may make way: neither their hosts nor what they count for limits."""
-    room, queue = ground.cleared.copy(), copy.copy(situation.queue)
+    room, queue = capacity.cleared.copy(), copy.copy(situation.queue)
     room.resting = situation.room.resting
     if queue.budgets is not None:
-        queue.budgets = queue.budgets.without(_counted(ground.best_effort, best_effort))
-    return situation._replace(queue=queue, room=room, forecast=lambda: cast("Forecast", ground.production))
+        queue.budgets = queue.budgets.without(_counted(capacity.best_effort, best_effort))
+    return situation._replace(queue=queue, room=room, forecast=lambda: cast("Forecast", capacity.production))
 
 
 def _counted(endings: Iterable[Ending], best_effort: BestEffort) -> Iterator[tuple[Owner, Shape]]:
     return ((best_effort.owner(each.unit), each.shape) for each in endings)
 
 
-def _realised(planned: list[Start], ground: Ground, best_effort: BestEffort, budgets: Budgets | None) -> list[Start]:
+def _realised(
+    planned: list[Start], capacity: PreemptibleCapacity, best_effort: BestEffort, budgets: Budgets | None
+) -> list[Start]:
     """As many of the planned starts as need nobody to go, and one that does."""
     found: list[Start] = []
     then = None if budgets is None else budgets.without(())
     for start in planned:
-        chosen = ground.find(start.shape, _pick(start))
+        chosen = capacity.find(start.shape, _pick(start))
         if chosen is None:
             break
         hosts, victims = chosen
         if then is not None:
-            victims = _for_limits(then, start, victims, ground.best_effort, best_effort)
+            more = _for_limits(then, start, victims, capacity.best_effort, best_effort)
+            if more is None:
+                break
+            victims += more
         if best_effort.left is not None and len(victims) > best_effort.left:
             break
         found.append(start._replace(hosts=hosts, victims=tuple(victims)))
         if victims or hosts != start.hosts:  # the rest was planned beside other hosts
             break
-        ground.start(hosts, start.shape, victims)
+        capacity.start(hosts, start.shape, victims)
         if then is not None:
             then.opened(best_effort.owner(start.unit), start.shape, 1)
     return found
 
 
+class _Limits:
+    """The limits of one start (`preemption.Trial`)."""
+
+    def __init__(self, then: Budgets, start: Start, owner: Callable[[str], Owner]) -> None:
+        self.then, self.its, self.shape, self.owner = then, owner(start.unit), start.shape, owner
+
+    def take(self, ending: Ending) -> None:
+        self.then.opened(self.owner(ending.unit), ending.shape, -1)
+
+    def fits(self) -> bool:
+        return self.then.allowance(self.its, self.shape, 1) > 0
+
+    def give_back(self, ending: Ending) -> bool:
+        self.then.opened(self.owner(ending.unit), ending.shape, 1)
+        if not self.fits():
+            self.take(ending)
+            return False
+        return True
+
+
 def _for_limits(
     now: Budgets, start: Start, victims: list[str], movable: list[Ending], best_effort: BestEffort
-) -> list[str]:
-    """The victims, and who else has to go so that the start keeps its limits: in their order, and nobody who is not needed."""
-    its, gone = best_effort.owner(start.unit), dict.fromkeys(victims)
-    if now.allowance(its, start.shape, 1):  # as a rule: be quick
-        return victims
+) -> list[str] | None:
+    """Who has to go beside the victims so that the start keeps its limits (rule 6); None if it cannot."""
+    if now.allowance(best_effort.owner(start.unit), start.shape, 1):  # as a rule: be quick
+        return []
+    gone = dict.fromkeys(victims)
     then = now.without(_counted((each for each in movable if each.unit in gone), best_effort))
-    more: list[Ending] = []
-    for each in movable:
-        if then.allowance(its, start.shape, 1):
-            break
-        if each.unit not in gone:
-            then.opened(best_effort.owner(each.unit), each.shape, -1)
-            more.append(each)
-    for each in list(more):
-        then.opened(best_effort.owner(each.unit), each.shape, 1)
-        if then.allowance(its, start.shape, 1):
-            more.remove(each)
-        else:
-            then.opened(best_effort.owner(each.unit), each.shape, -1)
-    return [*victims, *(each.unit for each in more)]
+    limits = _Limits(then, start, best_effort.owner)
+    if limits.fits():
+        return []
+    more = preemption.minimal((each for each in movable if each.unit not in gone), limits)
+    return None if more is None else [each.unit for each in more]
 
 
 def _pick(start: Start) -> Pick:

@@ -16,7 +16,7 @@ from services.scheduler.core.batch.book import Book
 from services.scheduler.core.batch.endings import Endings
 from services.scheduler.core.batch.guards import Guards
 from services.scheduler.core.batch.make_way import BestEffort
-from services.scheduler.core.policies import known, preemption
+from services.scheduler.core.policies import known, preemption_costs
 from services.scheduler.core.policies.victims import Candidate, HostLoad
 from services.scheduler.core.state.forecast import Ending
 
@@ -59,9 +59,9 @@ class Preempting:
             self.custody, hosts, now, book.used_s, endings.saved, self.running.__contains__, endings.kept_s
         )
         found = {unit: self._with_limit(each, now) for unit, each in found.items()}
-        if policy.victims not in preemption.VICTIMS:
+        if policy.victims not in preemption_costs.VICTIMS:
             return found
-        return preemption.priced(self.custody, found, book.waited_s, policy.leases)
+        return preemption_costs.priced(self.custody, found, book.waited_s, policy.leases)
 
     def _with_limit(self, candidate: Candidate, now: float) -> Candidate:
         """Whose it is, its priority, how much of its time it has left, and how long it would keep its hosts from others."""

@@ -13,8 +13,8 @@ Rules
   1. A lease starts when its slot begins, before anybody else.  If there is no room then, it starts as soon as there is; its
      slot ends when it was to end.  One whose slot has passed does not start.  Of several the one whose slot began first
      starts first, then the one accepted first; one for which there are too few hosts now keeps nothing from the others.
-  2. Who makes way (`order_leases_seats`, `preemption`) is told `clearing_s` before the slot begins: the time that it takes to
-     suspend it, or to end it where that cannot be done, and `margin_s`.  Who came too late for that, at once.
+  2. Who makes way (`order_leases_seats`, `preemption_costs`) is told `clearing_s` before the slot begins: the time that it
+     takes to suspend it, or to end it where that cannot be done, and `margin_s`.  Who came too late for that, at once.
   3. Production starts only where it is away by the time that a slot needs its room, `margin_s` before.
   4. Best-effort may run into a slot, if it would run at least as long as it costs to preempt it (suspend and resume) before
      it has to go: else it would be saved and loaded for nothing.  Without `preempt` rule 3 holds for it.
@@ -40,7 +40,7 @@ from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
-from services.scheduler.core.policies.preemption import overhead_s, resume_s, suspend_s
+from services.scheduler.core.policies.preemption_costs import overhead_s, resume_s, suspend_s
 from services.scheduler.core.policies.reservation import Gap, gap_for, less
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane, Row

@@ -2,8 +2,8 @@
 
 Theory of operation
   Leases that wait for their time (`queue.bookings`) are seated one after the other, in order of their start.  At that time a
-  host offers what those who are still there leave of it.  A lease takes hosts that offer enough; if there are too few,
-  best-effort attempts are taken away in thought, the cheapest first (`preemption`), until there are enough.  What follows is
+  host offers what those who are still there leave of it.  A lease takes hosts that offer enough; if there are too few, as
+  little best-effort as possible makes way (`preemption.minimal`), the cheapest first (`preemption_costs`).  What follows is
   worked out from facts alone, except that a slot whose time has come is looked at as of now.
 
 Rules
@@ -11,8 +11,8 @@ Rules
   2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
      One that has not begun (its machines boot, or wait for memory that is being written) has all of its time still before it,
      counted from now on.  Once the slot has begun, an attempt that is there is there.
-  3. Minimal victims: of those taken away in thought each is spared, from the dearest on, that can stay beside the lease on the
-     hosts that it gets.  Hosts that need nobody to go, nor have just needed it (they are being cleared for another slot), are
+  3. Of those taken away in thought each stays that can beside the lease on the hosts that it gets.  Hosts that need nobody to
+     go, nor have just needed it (they are being cleared for another slot), are
      taken before others, then in the order of their names, not by best fit: who starts where no slot is in the way must not
      move slots, or a later one may not find its hosts any more.
      Who cannot be away in time any more is taken last: what has started since must not make the slot late.
@@ -32,11 +32,13 @@ Cost: a slot looks at every host once; only slots that matter to the question ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from schemas.config import Leases
+from services.scheduler.core.policies import preemption
 from services.scheduler.core.policies.order import Situation
-from services.scheduler.core.policies.preemption import Cost, cheapest_first, overhead_s, suspend_s
+from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first, overhead_s, suspend_s
 from services.scheduler.core.policies.reservation import NOTHING, less
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free
@@ -154,66 +156,52 @@ class Seats:
     # --------------------------------------------------------------------------------------------------------- seating
 
     def _seat(self, booking: Booking) -> Seat:
-        at, shape = max(booking.start_at, self.now), booking.shape
-        victims, fitting, before = self._room_for(booking, at)
-        busy = {name: None for name in self.saving if not self._ready([name], shape, at)}
-        fitting.sort(key=lambda name: (name not in before, name in busy, name))
-        hosts = tuple(fitting[: shape.nodes])
-        seat = Seat(booking, at, hosts, tuple(self._needed(hosts, shape, at, victims)))
+        hosts, victims = self._room_for(booking, max(booking.start_at, self.now))
+        seat = Seat(booking, max(booking.start_at, self.now), hosts, tuple(each.unit for each in victims))
         where = self.there if seat.whole else self.kept
         for name in hosts:
             where.setdefault(name, []).append(seat)
         return seat
 
-    def _room_for(self, booking: Booking, at: float) -> tuple[list[Ending], list[str], dict[str, None]]:
-        """Who goes in thought, the hosts that fit then, and those of them that fit before.  Rule 7: first what is in time."""
-        shape, preempt = booking.shape, self.settings.preempt
-        offers = {name: self.free(name, at) for name in self.forecast.held}
-        fitting = [name for name, free in offers.items() if free.fits(shape)]
+    def _room_for(self, booking: Booking, at: float) -> tuple[tuple[str, ...], list[Ending]]:
+        """Its hosts, and who makes way there.  Rule 7: first what is in time."""
+        shape = booking.shape
+        fitting = [name for name in self.forecast.held if self.free(name, at).fits(shape)]
         if self.saving and booking.start_at >= self.now:
-            ready = [name for name in fitting if name not in self.saving or self._ready([name], shape, at)]
-            victims, found = list[Ending](), ready
-            if len(ready) < shape.nodes and preempt:
-                victims, found = self._preempt(booking, at, dict(offers), ready, in_time=True)
-            if len(found) >= shape.nodes:
-                return victims, found, dict.fromkeys(ready)
-        if len(fitting) >= shape.nodes or not preempt:
-            return [], fitting, dict.fromkeys(fitting)
-        victims, found = self._preempt(booking, at, offers, fitting)
-        return victims if len(found) >= shape.nodes else [], found, dict.fromkeys(fitting)
+            ready = [name for name in fitting if name not in self.saving or self.ready([name], shape, at)]
+            clearing = _Clearing(self, booking, at, ready, in_time=True)
+            victims = self._victims(clearing)
+            if victims is not None:
+                return clearing.hosts, victims
+        clearing = _Clearing(self, booking, at, fitting, in_time=False)
+        victims = self._victims(clearing)
+        return (clearing.chosen(), []) if victims is None else (clearing.hosts, victims)
 
-    def _preempt(
-        self, booking: Booking, at: float, offers: dict[str, Free], fitting: list[str], *, in_time: bool = False
-    ) -> tuple[list[Ending], list[str]]:
-        """Best-effort goes in thought, cheapest first, until the lease fits: who went, in that order, and the hosts that fit.
-        `gone` and `offers` say so from here on.  `in_time`: only who can be away by then, and hosts that are ready."""
-        candidates = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
+    def _victims(self, clearing: _Clearing) -> list[Ending] | None:
+        """Best-effort that goes, cheapest first, so that the lease fits; `gone` says so from here on.  None if it does not."""
+        if clearing.fits():
+            return []
+        if not self.settings.preempt:
+            return None
+        candidates = self._candidates(clearing.booking, clearing.at, in_time=clearing.in_time)
+        victims = preemption.minimal(candidates, clearing)
+        if victims is None:  # rule 5
+            for each in candidates:
+                del self.gone[each.unit]
+        return victims
+
+    def _candidates(self, booking: Booking, at: float, *, in_time: bool) -> list[Ending]:
+        """Best-effort that may go, cheapest first; `in_time`: only who can be away by then."""
+        there = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
             Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings), grace_s=e.grace_s)
-            for e in candidates.values()
+            for e in there.values()
         ]
-        went: list[Ending] = []
-        found = dict.fromkeys(fitting)
-        order = cheapest_first(costs, self.settings)
-        order.sort(key=lambda unit: self._too_late(booking, unit))
-        for unit in order:
-            if len(found) >= booking.shape.nodes or (in_time and self._too_late(booking, unit)):
-                break
-            ending = candidates[unit]
-            self.gone[unit] = at
-            went.append(ending)
-            for name in ending.hosts:
-                offers[name] = self.free(name, at)
-                if name not in self.forecast.held or not offers[name].fits(booking.shape):
-                    continue
-                if not in_time or self._ready([name], booking.shape, at):
-                    found[name] = None
-        if len(found) < booking.shape.nodes:  # rule 5
-            for ending in went:
-                del self.gone[ending.unit]
-        return went, list(found)
+        order = sorted(cheapest_first(costs, self.settings), key=lambda unit: self._too_late(booking, unit))
+        names = takewhile(lambda unit: not self._too_late(booking, unit), order) if in_time else order
+        return [there[unit] for unit in names]
 
-    def _ready(self, hosts: Iterable[str], shape: Shape, at: float) -> bool:
+    def ready(self, hosts: Iterable[str], shape: Shape, at: float) -> bool:
         """Rule 7: each has room for `shape` then beside all that is still being saved there."""
         return all(self.unwritten(name, at).fits(shape) for name in hosts)
 
@@ -224,17 +212,48 @@ class Seats:
         """When the unit has to be told to make way for the slot."""
         return booking.start_at - self.situation.clearing_s(unit)
 
-    def _needed(self, hosts: tuple[str, ...], shape: Shape, at: float, went: list[Ending]) -> list[str]:
-        """Rule 3: those without whose leaving the lease would not fit, or not in time."""
-        needed: list[str] = []
-        in_time = self._ready(hosts, shape, at)
-        for ending in reversed(went):
-            del self.gone[ending.unit]
-            fits = self._ready(hosts, shape, at) if in_time else all(self.free(n, at).fits(shape) for n in hosts)
-            if not fits:
-                self.gone[ending.unit] = at
-                needed.append(ending.unit)
-        return needed[::-1]
+
+class _Clearing:
+    """Hosts for one slot (`preemption.Trial`).  `before`: those that fit as things are; `in_time`: only hosts that are ready
+    count."""
+
+    def __init__(self, seats: Seats, booking: Booking, at: float, before: list[str], *, in_time: bool) -> None:
+        self.seats, self.booking, self.shape, self.at, self.in_time = seats, booking, booking.shape, at, in_time
+        self.before = dict.fromkeys(before)
+        self.found = dict(self.before)
+        self.hosts: tuple[str, ...] = ()
+        self.ready = False  # the hosts are, once everybody needed has left
+
+    def take(self, ending: Ending) -> None:
+        self.seats.gone[ending.unit] = self.at
+        for name in ending.hosts:
+            if self.seats.free(name, self.at).fits(self.shape) and (not self.in_time or self._ready([name])):
+                self.found[name] = None
+
+    def fits(self) -> bool:
+        if len(self.found) < self.shape.nodes:
+            return False
+        self.hosts = self.chosen()
+        self.ready = self._ready(self.hosts)
+        return True
+
+    def chosen(self) -> tuple[str, ...]:
+        """Rule 3."""
+        busy = {name: None for name in self.seats.saving if not self._ready([name])}
+        found = sorted(self.found, key=lambda name: (name not in self.before, name in busy, name))
+        return tuple(found[: self.shape.nodes])
+
+    def give_back(self, ending: Ending) -> bool:
+        """Not if the lease would not fit any more, or not in time."""
+        seats = self.seats
+        del seats.gone[ending.unit]
+        if self._ready(self.hosts) if self.ready else all(seats.free(n, self.at).fits(self.shape) for n in self.hosts):
+            return True
+        seats.gone[ending.unit] = self.at
+        return False
+
+    def _ready(self, hosts: Iterable[str]) -> bool:
+        return self.seats.ready(hosts, self.shape, self.at)
 
 
 def unbegun(situation: Situation) -> dict[str, float]:

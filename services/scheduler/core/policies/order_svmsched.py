@@ -14,7 +14,7 @@ Rules
   3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 nobody is: the shares are partitions.
      Who runs longer than was declared loses it (`book`, rule 6); while one does, its service's declarations are not believed.
   4. The first short one, in turn and order, borrows; not the last one found, as in the printed Algorithm 1.
-  5. Hosts are found, and best-effort makes way, by `order_svmsched_ground`; a job and its hosts and victims go together.
+  5. Hosts are found, and best-effort makes way, by `preemptible_capacity`; a job and its hosts and victims go together.
   6. The *head* is the oldest of those that are first in their service within its share.  Nobody starts in its way (the thesis
      promises a short wait, and without this a wide one waits for ever):
      a) It fits now: who needs less than it on any count leaves it its room until its turn; equals take turns.
@@ -38,8 +38,8 @@ from typing import NamedTuple, TypeAlias
 from schemas.reasons import Code, Reason, because
 from services.domain.sharing.service_share import percent
 from services.scheduler.core.policies.order import Reserved, Situation, Start, fitting_lanes
-from services.scheduler.core.policies.order_svmsched_ground import Ground, newest_of
 from services.scheduler.core.policies.order_svmsched_shares import needs, shares_of, used_by
+from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane, LaneKey
@@ -109,7 +109,7 @@ class Pass:
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue, self.now = situation, situation.queue, situation.now
         self.forecast = situation.forecast()
-        self.ground = Ground(situation.room, self.forecast, newest_of(situation))
+        self.ground = PreemptibleCapacity(situation.room, self.forecast, newest_of(situation))
         self.shares, self.used = shares_of(situation.policy, self.forecast), used_by(self.forecast)
         self.turn, self.turn_best_effort = situation.turns
         self.starts: list[Start] = []

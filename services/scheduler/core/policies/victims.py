@@ -20,7 +20,7 @@ Rules
   3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
      asked stay with the department.
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
-     spared.  What remains is minimal: no victim can be spared.
+     spared (`preemption`).  What remains is minimal: no victim can be spared.
 
 A new order is one module with a `Price` and a `choose`, a line in `known.VICTIMS`, and a word in `schemas.config.Victims`.
 """
@@ -28,11 +28,12 @@ A new order is one module with a `Price` and a `choose`, a line in `known.VICTIM
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple, TypeAlias
 
 from schemas.ids import sort_key
+from services.scheduler.core.policies import preemption
 
 
 class Candidate(NamedTuple):
@@ -49,7 +50,7 @@ class Candidate(NamedTuple):
     lost_s: float
     best_effort: bool = False
     guarded: bool = False  # it has not run for its guaranteed time, or was preempted too often
-    waited_s: float = 0.0  # what the leases' policies look at (`preemption`)
+    waited_s: float = 0.0  # what the leases' policies look at (`preemption_costs`)
     overhead_s: float = 0.0
     combined: float = 0.0
     cores: int = 0
@@ -90,15 +91,16 @@ def choose_by(
     count = min(count, len(hosts))
     emptying = _Emptying(hosts, candidates, count)
     worth = _late_last(price, candidates) if any(each.late_s for each in candidates.values()) else price
-    _empty_cheapest(worth, emptying)
-    found = [candidates[unit] for unit in emptying.closed]
+    if not emptying.fits():
+        preemption.until_fits(_cheapest(worth, emptying), emptying.take, emptying.fits)
+    closed = emptying.closed
+    found = [candidates[unit] for unit in closed]
     found.sort(key=lambda each: (not each.best_effort, each.guarded, worth([each], _one)))
     victims = [each.unit for each in found]
     if spare and victims:
-        _spare(victims, emptying.closed, hosts, count)
-    closed = emptying.closed
+        victims = preemption.needed(victims, _Sparing(closed, hosts, count).give_back)
     empty = sorted((host for host in hosts if all(unit in closed for unit in host.units)), key=_giving_back)
-    return Choice([unit for unit in victims if unit in closed], [host.name for host in empty[:count]])
+    return Choice(victims, [host.name for host in empty[:count]])
 
 
 def _late_last(price: Price, candidates: Mapping[str, Candidate]) -> _Worth:
@@ -161,13 +163,14 @@ class _Group:
 
 
 class _Emptying:
-    """What has been chosen so far."""
+    """What has been chosen so far, a group at a time."""
 
     def __init__(self, hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> None:
         self.candidates, self.count = candidates, count
         self.must = min(count, sum(1 for host in hosts if host.cordoned))
         self.closed: dict[str, None] = {}
         self.empty = self.empty_cordoned = 0  # hosts
+        self.cheaper: list[_Group] = []  # whose price may have fallen with the last group
         self.spans: dict[str, list[_Group]] = {}
         groups: dict[tuple[bool, tuple[str, ...]], _Group] = {}
         for host in hosts:
@@ -183,7 +186,7 @@ class _Emptying:
             group.add(host.name)
         self.groups = list(groups.values())
 
-    def done(self) -> bool:
+    def fits(self) -> bool:
         """Rule 3."""
         return self.empty >= self.count and self.empty_cordoned >= self.must
 
@@ -196,8 +199,8 @@ class _Emptying:
         freed = sum(other.hosts for other in near.values() if all(unit in group.left for unit in other.left))
         return max(1, min(freed, self.count - self.empty))
 
-    def close(self, group: _Group) -> list[_Group]:
-        """The jobs of `group` become victims.  Returns the groups whose price may have fallen."""
+    def take(self, group: _Group) -> None:
+        """The jobs of `group` become victims."""
         shared: dict[int, _Group] = {}
         for unit in list(group.left):
             self.closed[unit] = None
@@ -208,15 +211,16 @@ class _Emptying:
                 else:
                     self._emptied(other.hosts, other.cordoned)
         cheaper = {near.number: near for other in shared.values() for unit in other.left for near in self.spans[unit]}
-        return [near for near in cheaper.values() if near.left]
+        self.cheaper = [near for near in cheaper.values() if near.left]
 
     def _emptied(self, hosts: int, cordoned: bool) -> None:
         self.empty += hosts
         self.empty_cordoned += hosts if cordoned else 0
 
 
-def _empty_cheapest(price: _Worth, emptying: _Emptying) -> None:
-    """Rules 1 to 3.  What has become cheaper enters the heap again; what has become dearer is found out on top of it."""
+def _cheapest(price: _Worth, emptying: _Emptying) -> Iterator[_Group]:
+    """Rules 1 and 2: the groups, as those before are taken.  What has become cheaper enters the heap again; what has become
+    dearer is found out on top of it."""
 
     def cost(group: _Group) -> tuple[bool, bool, bool, tuple[Any, ...], str, int]:
         lost = emptying.lost(group)
@@ -224,12 +228,10 @@ def _empty_cheapest(price: _Worth, emptying: _Emptying) -> None:
         production, guarded = not all(each.best_effort for each in lost), any(each.guarded for each in lost)
         return not group.cordoned, production, guarded, worth, group.first, group.number
 
-    if emptying.done():
-        return
     groups = emptying.groups
     heap = [cost(group) for group in groups]
     heapq.heapify(heap)
-    while not emptying.done():  # at the latest when all are empty
+    while heap:
         known = heapq.heappop(heap)
         group = groups[known[-1]]
         if not group.left:
@@ -238,23 +240,31 @@ def _empty_cheapest(price: _Worth, emptying: _Emptying) -> None:
         if now > known:
             heapq.heappush(heap, now)
             continue
-        for cheaper in emptying.close(group):
+        yield group
+        for cheaper in emptying.cheaper:
             heapq.heappush(heap, cost(cheaper))
 
 
-def _spare(victims: list[str], closed: dict[str, None], hosts: Sequence[HostLoad], count: int) -> None:
+class _Sparing:
     """Rule 4: only those stay in `closed` that have to, so that `count` hosts are empty, cordoned ones as far as there are."""
-    on: dict[str, list[HostLoad]] = {}
-    for host in hosts:
-        for unit in host.units:
-            on.setdefault(unit, []).append(host)
-    empty = [host for host in hosts if all(unit in closed for unit in host.units)]
-    left, cordoned_left = len(empty) - count, sum(1 for host in empty if host.cordoned)
-    cordoned_left -= min(count, sum(1 for host in hosts if host.cordoned))
-    for unit in reversed(victims):
-        kept = [host for host in on[unit] if all(other in closed for other in host.units)]
+
+    def __init__(self, closed: dict[str, None], hosts: Sequence[HostLoad], count: int) -> None:
+        self.closed = closed
+        self.on: dict[str, list[HostLoad]] = {}
+        for host in hosts:
+            for unit in host.units:
+                self.on.setdefault(unit, []).append(host)
+        empty = [host for host in hosts if all(unit in closed for unit in host.units)]
+        self.left = len(empty) - count  # hosts that may be occupied again
+        must = min(count, sum(1 for host in hosts if host.cordoned))
+        self.cordoned_left = sum(1 for host in empty if host.cordoned) - must
+
+    def give_back(self, unit: str) -> bool:
+        kept = [host for host in self.on[unit] if all(other in self.closed for other in host.units)]
         cordoned = sum(1 for host in kept if host.cordoned)
-        if len(kept) <= left and cordoned <= cordoned_left:
-            del closed[unit]
-            left -= len(kept)
-            cordoned_left -= cordoned
+        if len(kept) > self.left or cordoned > self.cordoned_left:
+            return False
+        del self.closed[unit]
+        self.left -= len(kept)
+        self.cordoned_left -= cordoned
+        return True

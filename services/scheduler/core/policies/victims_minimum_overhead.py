@@ -1,7 +1,7 @@
 """Victims: whose suspension and resumption take least goes first.
 
-Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (`preemption`).  There victims make way for a lease;
-here also where hosts must be given back.
+Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (`preemption_costs`).  There victims make way
+for a lease; here also where hosts must be given back.
 
 Rules
   1. A host costs the sum of what the jobs on it cost: eq. 1, the time for its memory to disk and back.

@@ -1,7 +1,7 @@
 """Victims: who has waited least goes first, so that nobody waits long twice.
 
-Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (`preemption`).  There victims make way for a lease;
-here also where hosts must be given back.
+Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (`preemption_costs`).  There victims make way
+for a lease; here also where hosts must be given back.
 
 Rules
   1. A host costs the sum of what the jobs on it cost: for how long each had waited when it began.

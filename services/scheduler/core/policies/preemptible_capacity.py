@@ -1,12 +1,12 @@
-"""The ground that production and best-effort stand on: what is free, what would be if best-effort made way, and who makes way.
+"""What is free, what would be if best-effort made way, and who makes way (`preemption`).
 
 Source: R. Chakode, thesis, Univ. Grenoble 2012, Algorithm 2 (a host with room first; only then one where best-effort has to
 be suspended, the newest first, "older ones are presumed near completion").
 
 Rules
   1. Whoever fits on what is free makes nobody move.
-  2. Else best-effort goes in thought, newest first (latest start, then latest submission: total), until it fits.  Of those who
-     went only the needed ones go: from the oldest on, each is spared that can stay beside the new unit.
+  2. Else as little best-effort as possible makes way (`preemption.minimal`), in the order that is given: of `svmsched` the
+     newest first (latest start, then latest submission: total).  Who can stay beside the new unit on its hosts stays.
   3. Production never makes way, nor does who is guarded (`guards`).
   4. An attempt that makes way does so on all its hosts.
 """
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
+from services.scheduler.core.policies import preemption
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.reservation import NOTHING, less, more
 from services.scheduler.core.policies.victims import newest_first
@@ -26,7 +27,7 @@ from services.scheduler.core.state.shape import Shape
 Pick: TypeAlias = Callable[[Room], tuple[str, ...] | None]
 
 
-class Ground:
+class PreemptibleCapacity:
     """A pass's own: `free`: what nobody has; `cleared`: what those do not have who stay.  `best_effort`: those that may go, who
     goes first first."""
 
@@ -37,30 +38,25 @@ class Ground:
         self.cleared = self.free.copy() if self.best_effort else self.free
         without: dict[str, int] = {}
         for ending in self.best_effort:
-            self._vacate(self.cleared, without, ending)
+            self.vacate(self.cleared, without, ending)
         self.production = Production(forecast, without, dict.fromkeys(ending.unit for ending in best_effort))
 
     def find(self, shape: Shape, pick: Pick) -> tuple[tuple[str, ...], list[str]] | None:
-        """Hosts for a unit of production, and the best-effort attempts that make way for it, newest first; None if there are
+        """Hosts for a unit of production, and the best-effort attempts that make way for it, in their order; None if there are
         none.  `pick`: the hosts in a room that it may have."""
         hosts = pick(self.free)
         if hosts is not None:
             return hosts, []
         if not self.best_effort or pick(self.cleared) is None:
             return None
-        trial, left, gone = self.free.copy(), dict(self.left), []
-        for ending in self.best_effort:
-            self._vacate(trial, left, ending)
-            gone.append(ending)
-            hosts = pick(trial)
-            if hosts is not None:
-                return hosts, _needed({name: trial.free[name] for name in hosts}, shape, gone)
-        return None
+        search = _Search(self, shape, pick)
+        victims = preemption.minimal(self.best_effort, search)
+        return None if victims is None else (search.hosts, [ending.unit for ending in victims])
 
     def start(self, hosts: tuple[str, ...], shape: Shape, victims: list[str]) -> None:
         """A unit of production takes its hosts, once `victims` have made way."""
         for ending in [ending for ending in self.best_effort if ending.unit in victims]:
-            self._vacate(self.free, self.left, ending)
+            self.vacate(self.free, self.left, ending)
             self.best_effort.remove(ending)
         self.start_best_effort(hosts, shape)
         if self.cleared is not self.free:
@@ -72,7 +68,7 @@ class Ground:
         for name in hosts:
             self.left[name] = self.left.get(name, self.forecast.units(name)) + 1
 
-    def _vacate(self, room: Room, left: dict[str, int], ending: Ending) -> None:
+    def vacate(self, room: Room, left: dict[str, int], ending: Ending) -> None:
         """Rule 4.  A host that is cordoned or in quarantine offers nothing, whoever leaves it."""
         for name in ending.hosts:
             whole = self.forecast.held.get(name)
@@ -80,6 +76,34 @@ class Ground:
                 continue
             units = left[name] = left.get(name, self.forecast.units(name)) - 1
             room.offer(name, more(room.free.get(name, NOTHING), ending.shape) if units else whole)
+
+
+class _Search:
+    """Hosts for one unit of production (`preemption.Trial`).  `offers`: what they offer once all that are needed have left."""
+
+    def __init__(self, capacity: PreemptibleCapacity, shape: Shape, pick: Pick) -> None:
+        self.capacity, self.shape, self.pick = capacity, shape, pick
+        self.room, self.left = capacity.free.copy(), dict(capacity.left)
+        self.hosts: tuple[str, ...] = ()
+        self.offers: dict[str, Free] = {}
+
+    def take(self, ending: Ending) -> None:
+        self.capacity.vacate(self.room, self.left, ending)
+
+    def fits(self) -> bool:
+        hosts = self.pick(self.room)
+        if hosts is None:
+            return False
+        self.hosts, self.offers = hosts, {name: self.room.free[name] for name in hosts}
+        return True
+
+    def give_back(self, ending: Ending) -> bool:
+        beside = {name: less(self.offers[name], ending.shape) for name in ending.hosts if name in self.offers}
+        alone = ending.shape.exclusive and beside
+        if alone or not all(free.fits(self.shape) for free in beside.values()):
+            return False
+        self.offers.update(beside)
+        return True
 
 
 class Production:
@@ -115,16 +139,3 @@ def _newest(ending: Ending) -> tuple[float, float, int, int]:
         ending.grace_s,  # 2. who leaves soonest (`victims`, rule 2)
         *newest_first(ending.unit),  # 3. the latest submission; unique
     )
-
-
-def _needed(offers: dict[str, Free], shape: Shape, gone: list[Ending]) -> list[str]:
-    """Rule 2: those of `gone` without whose leaving `shape` would not fit on the hosts that are offered."""
-    needed: list[str] = []
-    for ending in reversed(gone):
-        beside = {name: less(offers[name], ending.shape) for name in ending.hosts if name in offers}
-        alone = ending.shape.exclusive and beside
-        if not alone and all(free.fits(shape) for free in beside.values()):
-            offers.update(beside)
-        else:
-            needed.append(ending.unit)
-    return needed[::-1]
