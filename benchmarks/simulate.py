@@ -27,9 +27,9 @@ from benchmarks.accasim_logs import SDSC, generated, write
 from benchmarks.accasim_ours import scenario
 from benchmarks.cloud import table
 from phoenix.simulate.engine import run
-from phoenix.simulate.experiments import phoenix_cloud
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
 from phoenix.simulate.workload import Scenario
+from phoenix_papers.phoenix_cloud import experiment as phoenix_cloud
+from phoenix_papers.phoenix_cloud import rules
 
 COUNTS = (10_000, 100_000)
 LARGE = 1_000_000

@@ -50,6 +50,11 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.package} {self.version}"
 
 
+def names(kind: Kind) -> list[str]:
+    """Of those that can be chosen here: ours, then plug-ins."""
+    return [*plugins.BUILTIN[kind], *(plugin.name for plugin in plugins.usable((kind,)))]
+
+
 def described() -> list[Described]:
     """All of them: by kind, ours first, in the order of the documentation; then plug-ins by name."""
     every = plugins.installed()

@@ -25,18 +25,29 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK, usage
-from phoenix.cli.parser import worded
-from phoenix.cli.tables import render
-from phoenix.cli.units import parse_time_s
-from phoenix.search import trials
-from phoenix.search.evaluate import Job, evaluate
-from phoenix.search.space import Point, Space, grid, load
-from phoenix.simulate import report
-from phoenix.simulate.intervals import Verdict, interval, mean, spread, verdict
-from schemas.validation import words_of
-from services.runtime.config.form import suggestion
+from phoenix.plugin.simulation import (
+    OK,
+    Job,
+    Point,
+    Space,
+    Verdict,
+    evaluate,
+    files,
+    grid,
+    interval,
+    mean,
+    parse_time_s,
+    render,
+    report,
+    spread,
+    suggestion,
+    trials,
+    usage,
+    verdict,
+    worded,
+    words_of,
+)
+from phoenix.plugin.simulation import load_space as load
 
 AGAINST: Final = "against_the_source"
 ROWS_MAX: Final = 20  # of the table; --json has every point
@@ -322,9 +333,10 @@ def document(region: Region) -> dict[str, Any]:
 
 def plot(directory: Path, region: Region, axes: tuple[str, str | None]) -> None:
     """The map."""
-    from phoenix.simulate import plots, plots_region
+    from phoenix.plugin.simulation import plots
+    from phoenix_papers import region_plot
 
-    figure = plots_region.region(region, axes)
+    figure = region_plot.region(region, axes)
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"{region.study.name}-region.{ending}")
 

@@ -10,13 +10,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from phoenix.simulate import plots_style as look
+from phoenix.plugin.simulation import plots_style as look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from phoenix.simulate.experiments.region import Region, Row
+    from phoenix_papers.region import Region, Row
 
 PANELS_MAX: Final = 12
 COLUMNS_MAX: Final = 4

@@ -12,14 +12,20 @@ With several workers, tests/support/workers.py says which of them runs what.
 Programs of tests hear Ctrl-C (SIGINT) as from a terminal, also where whoever started the tests ignores it (`nohup`, a script's
 background): to be ignored is inherited, to be handled is not.
 
+What `pyproject.toml` brings by entry points (`phoenix_papers`) is found in the metadata of the installed package: where that is
+older, nothing is run.
+
 A test that is left out, since its tool is missing (``ALLOW_MISSING=1``, tests/support/tools.py) or the public traces are not
 there (tests/support/public_traces.py), is counted on the last line.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import signal
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,6 +52,12 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    declared = tomllib.loads(Path(__file__).parents[1].joinpath("pyproject.toml").read_text())["project"][
+        "entry-points"
+    ]
+    found = {(one.group, one.name, one.value) for one in importlib.metadata.distribution("phoenix-cloud").entry_points}
+    if not {(group, name, at) for group, points in declared.items() for name, at in points.items()} <= found:
+        pytest.exit("the installed package is older than pyproject.toml: make setup", returncode=4)
     config.addinivalue_line("markers", public_traces.ABOUT)
 
 

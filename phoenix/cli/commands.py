@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from phoenix.simulate.experiments import BY_NAME as BUILTIN
-
 
 class Command(NamedTuple):
     name: str
@@ -87,7 +85,6 @@ COMMANDS: Final = (
         "simulate",
         "what a cluster would do with given traces, policies and sizes",
         _WHAT_IF,
-        tuple(BUILTIN),
         reads=True,
         parses=True,
     ),

@@ -10,7 +10,7 @@ import argparse
 from typing import Final
 
 from phoenix.cli import cloud, suggest
-from phoenix.cli.commands import BY_NAME, COMMANDS
+from phoenix.cli.commands import BY_NAME, COMMANDS, Command
 from phoenix.cli.errors import OK, CliError, usage
 
 SHELLS: Final = ("bash", "zsh", "fish")
@@ -72,8 +72,16 @@ def candidates(words: list[str]) -> list[str]:
     command = BY_NAME.get(words[0])
     if command is None:
         return []
-    found = list(command.verbs) if len(words) == 1 else []
+    found = _verbs(command) if len(words) == 1 else []
     return [*found, *_things(words), *_options(words)]
+
+
+def _verbs(command: Command) -> list[str]:
+    if command.name != "simulate":
+        return list(command.verbs)
+    from phoenix.simulate.experiments import experiments
+
+    return list(experiments())
 
 
 def _options(words: list[str]) -> list[str]:

@@ -57,10 +57,10 @@ def make(name: str, text: str = "") -> Parser:
 
 
 def of(name: str, words: Sequence[str] = ()) -> Parser:
-    """The parser of a command; of `simulate`, that of the built-in experiment that the words name, if they do."""
+    """The parser of a command; of `simulate`, that of the experiment that the words name, if they do."""
     module = import_module(f"phoenix.cli.{name}")
-    if name == "simulate" and (builtin := module.chosen(words)) in module.BY_NAME:
-        return module.of_builtin(builtin)  # type: ignore[no-any-return]
+    if name == "simulate":
+        return module.parser_of(words)  # type: ignore[no-any-return]
     parser = make(name, module.HELP)
     module.add_arguments(parser)
     return parser

@@ -1,7 +1,7 @@
 """`phoenix simulate EXPERIMENT.toml` and `phoenix simulate NAME`: what a cloud would have done, on a virtual clock.
 
-A word that is no option says which: a built-in experiment (`phoenix.simulate.experiments`), which has options of its own, or
-a file.  Everything is imported when it is needed: `--help` must not wait for the simulator.
+A word that is no option says which: an experiment that is installed (`phoenix.simulate.experiments`), which has options of its
+own, or a file.  Everything is imported when it is needed: `--help` must not wait for the simulator.
 
 Exit codes: 0 done; 1 a run failed, `--verify` found a difference, or no cluster keeps the goal; 2 the file or an option is
 wrong.
@@ -20,14 +20,14 @@ from phoenix.cli import files, suggest
 from phoenix.cli.errors import FAILED, INTERRUPTED, OK, CliError, usage
 from phoenix.cli.parser import Parser, count, make
 from phoenix.cli.units import count as count_of
-from phoenix.simulate.experiments import BUILTIN, BY_NAME
+from phoenix.simulate import experiments
 
 if TYPE_CHECKING:  # the simulator is imported when something is simulated
     from phoenix.simulate.experiment import Experiment
     from phoenix.simulate.scenarios import Case, Inputs
 
-HELP: Final = """built-in experiments (phoenix simulate NAME --help tells more):
-{builtin}
+_HELP: Final = """experiments that are installed (phoenix simulate NAME --help tells more):
+{experiments}
 
 examples:
   phoenix simulate site.toml                          every run of the file, as a table
@@ -36,13 +36,16 @@ examples:
   phoenix simulate site.toml --explain 17             why job 17 waited, and what became of it
   phoenix simulate site.toml --smallest               the smallest cluster that keeps the file's [goal]
 
-docs/howto/simulator.md describes the file; deploy/experiments/site.toml is one to start from.""".format(
-    builtin="\n".join(f"  {builtin.name:<20} {builtin.about}" for builtin in BUILTIN)
-)
+docs/howto/simulator.md describes the file; deploy/experiments/site.toml is one to start from."""
+
+
+def help_text() -> str:
+    found = [f"  {name:<20} {one.about}" for name, one in experiments.experiments().items()]
+    return _HELP.format(experiments="\n".join(found))
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("experiment", metavar="EXPERIMENT.toml|NAME", help="a file, or a built-in experiment")
+    parser.add_argument("experiment", metavar="EXPERIMENT.toml|NAME", help="a file, or an experiment that is installed")
     parser.add_argument(
         "--jobs-csv", type=files.text_out, metavar="FILE", help="every job of every run; - is standard output"
     )
@@ -57,35 +60,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(argv: list[str]) -> int:
     """Parse and run; the front door calls it with everything behind the command's name."""
-    builtin = BY_NAME.get(chosen(argv) or "")
-    if builtin is None:
-        parser = make("simulate", HELP)
-        add_arguments(parser)
-        return caught(run, parser.parse_args(argv))
-    module = builtin.module()
-    parser = of_builtin(builtin.name)
-    rest = list(argv)
-    rest.remove(builtin.name)
-    args = parser.parse_args(rest)
+    name = chosen(argv)
+    if name not in experiments.experiments():
+        return caught(run, parser_of(argv).parse_args(argv))
+    module, rest = experiments.module(name), list(argv)
+    rest.remove(name)
+    args = parser_of(argv).parse_args(rest)
     about = "the space has problems" if getattr(args, "sweep", None) is not None else "the experiment has problems"
     return caught(module.run, args, about)
 
 
-def of_builtin(name: str) -> Parser:
-    """The parser of a built-in experiment."""
-    module = BY_NAME[name].module()
+def parser_of(words: Sequence[str]) -> Parser:
+    """The parser for these words: that of the experiment that they name, or that of files."""
+    name = chosen(words)
+    if name not in experiments.experiments():
+        parser = make("simulate", help_text())
+        add_arguments(parser)
+        return parser
+    module, about = experiments.module(name), experiments.experiments()[name].about
     parser = make("simulate", module.HELP)
     parser.prog = f"phoenix simulate {name}"
-    parser.description = BY_NAME[name].about[0].upper() + BY_NAME[name].about[1:] + "."
+    parser.description = about[0].upper() + about[1:] + "."
     module.add_arguments(parser)
     return parser
 
 
-def chosen(words: Sequence[str]) -> str | None:
-    """Which experiment: the name of a built-in one, else the first word that is neither an option nor an option's value."""
+def chosen(words: Sequence[str]) -> str:
+    """Which experiment: the name of one that is installed, else the first word that is neither an option nor an option's
+    value; empty if there is none."""
     takes = {"--data", "--as", "--jobs-csv", "--plots", "--explain", "--run", "--workers"}
     free = [word for before, word in pairwise(["", *words]) if not word.startswith("-") and before not in takes]
-    return next((word for word in free if word in BY_NAME), free[0] if free else None)
+    return next((word for word in free if word in experiments.experiments()), free[0] if free else "")
 
 
 def caught(act: Any, args: argparse.Namespace, about: str = "the experiment has problems") -> int:
@@ -179,9 +184,10 @@ def _load(word: str) -> Experiment:
         meant = f"did you mean {word}.toml?" if Path(f"{word}.toml").is_file() else ""
         if path.suffix or "/" in word:
             raise usage(f"{word}: there is no such file", meant)
-        raise usage(
-            f"there is no experiment {word!r}", meant or f"{suggest.hint(word, BY_NAME)}; or name a file: site.toml"
-        )
+        if why := experiments.problem(word):
+            raise usage(f"experiment {word!r} {why}")
+        hint = suggest.hint(word, experiments.experiments())
+        raise usage(f"there is no experiment {word!r}", meant or f"{hint}; or name a file: site.toml")
     from phoenix.simulate.experiment import load
 
     return load(path)

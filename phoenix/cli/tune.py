@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -144,21 +145,17 @@ def _check(args: argparse.Namespace) -> None:
 
 
 def _bench(args: argparse.Namespace) -> Bench:
-    from phoenix.tune import bench_cloud, bench_file, worlds
+    from phoenix.simulate.experiments import benches
+    from phoenix.tune import bench_file
 
     if args.journal:
         return _journal(args)
-    if args.experiment == bench_cloud.NAME:
-        from phoenix.simulate.experiments.phoenix_cloud_inputs import read
-
-        inputs = read(args.jobs, args.web)
-        held_out, notes = worlds.held_out(args.holdout, inputs)
-        on = None if args.on is None else worlds.named(args.on, inputs)
-        found = bench_cloud.Cloud(inputs, held_out, on)
-        found.notes += notes
-        return found
+    if args.experiment in (found := benches()):
+        made: Bench = import_module(found[args.experiment]).bench(args.jobs, args.web, args.holdout, args.on)
+        return made
     if not args.experiment.endswith(".toml"):
-        raise usage(f"--experiment {args.experiment}: should be {bench_cloud.NAME}, or an experiment file, FILE.toml")
+        names = "".join(f"{name}, " for name in found)
+        raise usage(f"--experiment {args.experiment}: should be {names}or an experiment file, FILE.toml")
     return bench_file.File(Path(args.experiment), args.holdout)
 
 

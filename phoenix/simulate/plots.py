@@ -12,19 +12,16 @@ it as SVG or PNG.  Titles have a sensible default; in the caption the caller say
 | `frontier` | both benefits at once, by policy and size |
 | `distributions` | wait and bounded slowdown of completed jobs, run by run |
 | `scaling_comparison` | scaling rules on the same load |
-| `capacity` | what scaling rules lack, have too much of, and move |
 
 How they look, and why equal figures are equal bytes, is in `plots_style`.
 """
 
-from phoenix.simulate.plots_capacity import capacity
 from phoenix.simulate.plots_frontier import frontier
 from phoenix.simulate.plots_runs import distributions, preemption_plot, sweep_plot
 from phoenix.simulate.plots_style import save
 from phoenix.simulate.plots_time import hosts_over_time, scaling_comparison, web_consumption
 
 __all__ = [
-    "capacity",
     "distributions",
     "frontier",
     "hosts_over_time",

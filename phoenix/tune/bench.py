@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from phoenix.cli.errors import usage
 from phoenix.simulate import engine
 from phoenix.simulate import goal as goals
 from phoenix.simulate.experiment import Variant, VaryTable, varied
@@ -27,6 +28,7 @@ from phoenix.simulate.workload import Scenario
 from phoenix.tune.goals import HOSTS
 from services.runtime.config.form import Problem
 
+SEEDS_MAX: Final = 100  # that --holdout names: each is simulated for every point of the front
 KEPT: Final = (
     *("completed", "killed", "unfinished", "refused", "preempted", "preemption_lost_node_s", "useful_utilisation"),
     *("mean_turnaround_s", "mean_wait_s", "p95_wait_s", "p99_wait_s", "max_wait_s"),
@@ -119,4 +121,22 @@ def mean_of(results: list[dict[str, float | None]]) -> dict[str, float | None]:
         values = [each[name] for each in results]
         numbers = [value for value in values if value is not None]
         found[name] = math.fsum(numbers) / len(numbers) if len(numbers) == len(values) else None
+    return found
+
+
+def seeds_of(word: str) -> list[int] | None:
+    """`seeds=2-4` or `seeds=2,7`; None if it is something else.  Raises CliError."""
+    if not word.startswith("seeds="):
+        return None
+    try:
+        found: list[int] = []
+        for part in word.removeprefix("seeds=").split(","):
+            first, _, last = part.partition("-")
+            found += range(int(first), int(last or first) + 1)
+            if len(found) > SEEDS_MAX:
+                break
+    except ValueError:
+        found = []
+    if not found or len(set(found)) < len(found) or len(found) > SEEDS_MAX:
+        raise usage(f"--holdout {word}: should be at most {SEEDS_MAX} different seeds", "seeds=2-4, or seeds=2,7")
     return found

@@ -17,9 +17,8 @@ from phoenix.cli.errors import usage
 from phoenix.search.trials import digest
 from phoenix.simulate.experiment import Experiment, loads
 from phoenix.simulate.scenarios import Inputs, case_of
-from phoenix.tune.bench import Document, mean_of, measured
+from phoenix.tune.bench import Document, mean_of, measured, seeds_of
 from phoenix.tune.goals import HOSTS
-from phoenix.tune.worlds import seeds_of
 from services.runtime.config.file import document_of, text_of
 
 RIGHT: Final = '"seeds=11-15", or another experiment with the same departments, FILE.toml'

@@ -1,6 +1,6 @@
 """`phoenix simulate phoenix-autoscale --compare`: what the paper's 80 %/20 s rule and target tracking cost, and what they lack.
 
-Over- and under-capacity against the ideal (`phoenix_autoscale_rules`), and the hosts that move for it.
+Over- and under-capacity against the ideal (`rules`), and the hosts that move for it.
 
 Rules
   1. A new instance serves BOOT_S after its placement, one that goes drains for DRAIN_S (the product's default), and load is
@@ -15,21 +15,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from phoenix.cli.tables import render
-from phoenix.simulate.experiments import phoenix_autoscale_try as trying
-from phoenix.simulate.experiments.phoenix_autoscale_rules import (
-    PAPER,
-    WARM_UP_S,
-    Followed,
-    Ideal,
-    Load,
-    Variant,
-    followed,
-    tracking,
-)
-from phoenix.simulate.tables import duration, share
-from phoenix.simulate.workload import Outcome, WebRecord
-from schemas.config import WebPolicy
+from phoenix.plugin.simulation import Outcome, WebPolicy, WebRecord, duration, render, share
+from phoenix_papers.autoscale import trying
+from phoenix_papers.autoscale.rules import PAPER, WARM_UP_S, Followed, Ideal, Load, Variant, followed, tracking
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,8 +94,7 @@ def _row(run: Followed, ideal: Ideal, measured_h: float) -> list[str]:
 
 
 def plot(runs: Sequence[Followed], caption: str) -> Figure:
-    from phoenix.simulate import plots
-    from phoenix.simulate.plots_capacity import Bar
+    from phoenix_papers.autoscale.plot import Bar, capacity
 
     bars = [Bar(run.label, run.short_instance_s, run.over_instance_s, run.hosts_moved) for run in runs]
-    return plots.capacity(bars, caption=caption)
+    return capacity(bars, caption=caption)

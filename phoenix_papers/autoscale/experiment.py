@@ -1,7 +1,7 @@
 """`phoenix simulate phoenix-autoscale`: how well scaling rules follow a web load (the paper's §III-C).
 
 The load is a person's own table (`--web`), else the World Cup trace if it is on this machine, else generated, and the output
-says which.  Each rule runs through the web core of production; what is compared is in `phoenix_autoscale_rules`.
+says which.  Each rule runs through the web core of production; what is compared is in `rules`.
 """
 
 from __future__ import annotations
@@ -16,17 +16,27 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK, usage
-from phoenix.cli.parser import count, whole
-from phoenix.cli.tables import render
-from phoenix.simulate import engine, report, sweep, traces, web_csv, web_model
-from phoenix.simulate.experiments import phoenix_autoscale_compare as compare
-from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
-from phoenix.simulate.experiments import phoenix_autoscale_try as trying
-from phoenix.simulate.experiments.phoenix_autoscale_rules import Followed, Ideal, Load, Variant
-from phoenix.simulate.tables import duration, host_hours, share
-from phoenix.simulate.workload import Outcome, Series
+from phoenix.plugin.simulation import (
+    OK,
+    Outcome,
+    Series,
+    count,
+    duration,
+    engine,
+    files,
+    host_hours,
+    render,
+    report,
+    share,
+    sweep,
+    traces,
+    usage,
+    web_csv,
+    web_model,
+    whole,
+)
+from phoenix_papers.autoscale import compare, rules, trying
+from phoenix_papers.autoscale.rules import Followed, Ideal, Load, Variant
 
 HELP: Final = """The rule of the paper (one more above 80 % over 20 s, one fewer below 80 %·(n-1)/n) and target-tracking
 with several pairs of windows, on the same load.  SHORT is below what keeps every instance at 80 %,
@@ -272,7 +282,7 @@ def _row(run: Followed) -> list[str]:
 
 def plot(directory: Path, given: Given, load: Load, results: Sequence[Result]) -> None:
     """Rules side by side over the whole window, and around the busiest moment."""
-    from phoenix.simulate import plots
+    from phoenix.plugin.simulation import plots
 
     places, known = (compare.PLOTTED, compare.VARIANTS) if given.compare else (PLOTTED, rules.VARIANTS)
     chosen = [results[place].outcome for place in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from phoenix.simulate import plots_style as look
+from phoenix.plugin.simulation import plots_style as look
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -24,11 +24,21 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from phoenix.simulate import web_csv
-from phoenix.simulate.metrics import load_and_service, stretches
-from phoenix.simulate.text_input import InputError
-from phoenix.simulate.workload import Latencies, Outcome, Scenario, Series, WebInput, WebRecord
-from schemas.config import CloudConfig, Department, WebPolicy
+from phoenix.plugin.simulation import (
+    CloudConfig,
+    Department,
+    InputError,
+    Latencies,
+    Outcome,
+    Scenario,
+    Series,
+    WebInput,
+    WebPolicy,
+    WebRecord,
+    load_and_service,
+    stretches,
+    web_csv,
+)
 
 LEVEL: Final = 0.8  # the paper's 80 %
 PEAK: Final = 64  # instances of the busiest interval (paper)

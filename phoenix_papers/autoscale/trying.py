@@ -15,9 +15,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, Final
 
-from phoenix.simulate.experiments.phoenix_autoscale_rules import LEVEL, SIGNAL_S, Variant, tracking
-from schemas.config import CloudConfig, Department, WebPolicy
-from services.runtime.config.file import check_cloud
+from phoenix.plugin.simulation import CloudConfig, Department, WebPolicy, check_cloud
+from phoenix_papers.autoscale.rules import LEVEL, SIGNAL_S, Variant, tracking
 
 _KEYS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     "target": ("target", float),

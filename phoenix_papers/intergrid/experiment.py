@@ -1,7 +1,7 @@
 """`phoenix simulate intergrid`: leases with time slots among external ones that make way for them (the paper's section 5).
 
 Table II and Fig. 9: what preempting by waiting time, by overhead or both costs, over seeds; and that without preemption slots
-do not begin on time.  The order is production's (`order = "leases"`); what is compared is in `intergrid_rules`.
+do not begin on time.  The order is production's (`order = "leases"`); what is compared is in `rules`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,26 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK, USAGE, CliError
-from phoenix.cli.parser import at_least_zero, count
-from phoenix.cli.tables import render
-from phoenix.simulate import report, sweep, traces
-from phoenix.simulate.experiments import intergrid_rules as rules
-from phoenix.simulate.experiments import intergrid_sweep, region
-from phoenix.simulate.experiments.intergrid_rules import Policy, Run
-from phoenix.simulate.intervals import interval, mean, verdict
-from phoenix.simulate.workload import LogJob
+from phoenix.plugin.simulation import (
+    OK,
+    USAGE,
+    CliError,
+    LogJob,
+    at_least_zero,
+    count,
+    files,
+    interval,
+    mean,
+    render,
+    report,
+    sweep,
+    traces,
+    verdict,
+)
+from phoenix_papers import region
+from phoenix_papers.intergrid import rules
+from phoenix_papers.intergrid import sweep as intergrid_sweep
+from phoenix_papers.intergrid.rules import Policy, Run
 
 HELP: Final = """13 local leases with time slots among 60 external ones, on 4 hosts of 4 cores.  none: nobody makes way; mwt,
 mov, cp: external leases are suspended for local ones, by minimum waiting time, minimum overhead, or both weighed by alpha.
@@ -117,7 +127,8 @@ def plot(directory: Path, swept: Sequence[Run]) -> None:
     """Fig. 9: what alpha does."""
     if not swept:
         raise CliError(USAGE, "--plots shows what alpha does: --alphas should be at least 1")
-    from phoenix.simulate import plots, plots_alpha
+    from phoenix.plugin.simulation import plots
+    from phoenix_papers.intergrid import plot
 
     alphas = sorted({each.alpha or 0.0 for each in swept})
     points = [
@@ -126,7 +137,7 @@ def plot(directory: Path, swept: Sequence[Run]) -> None:
         if (mine := [each for each in swept if each.alpha == alpha])
     ]
     seeds = len({each.seed for each in swept})
-    figure = plots_alpha.alphas(points, chosen=rules.ALPHA, caption=f"means of {seeds} seeds; the ring is alpha = 0.31")
+    figure = plot.alphas(points, chosen=rules.ALPHA, caption=f"means of {seeds} seeds; the ring is alpha = 0.31")
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"alpha.{ending}")
 

@@ -26,14 +26,26 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from phoenix.simulate import engine, swf
-from phoenix.simulate.variates import Variates
-from phoenix.simulate.workload import JobRecord, Latencies, LogJob, Outcome, Scenario, Work
-from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig, Department, Leases, LeaseVictims
-from schemas.facts import Disposal
-from services.domain.capabilities import ALL
-from services.domain.custody.meta import Meta
+from phoenix.plugin.simulation import ALL_CAPABILITIES as ALL
+from phoenix.plugin.simulation import (
+    BatchPolicy,
+    CloudConfig,
+    Department,
+    Disposal,
+    JobRecord,
+    Latencies,
+    Leases,
+    LeaseVictims,
+    LogJob,
+    Meta,
+    Outcome,
+    Scenario,
+    Variates,
+    Work,
+    engine,
+    swf,
+)
+from phoenix.plugin.simulation import facts as f
 
 Policy = Literal["none", "mwt", "mov", "cp"]
 DEPT: Final = "provider"

@@ -4,7 +4,7 @@ Source: M. A. Salehi, A. N. Toosi and R. Buyya, Software: Practice and Experienc
 one for each policy, on the paper's log.
 
 Rules
-  1. The order: the four inequalities of `intergrid_rules.CLAIMS`; its size: MWT costs 1.86 times what MOV does.
+  1. The order: the four inequalities of `rules.CLAIMS`; its size: MWT costs 1.86 times what MOV does.
   2. Also told: the three policies' overhead, wait and makespan; and that without preemption every local lease is rejected.
      What agrees: overhead within a fifth, wait within a tenth, makespan within a twentieth, on average less than one lease.
 """
@@ -17,12 +17,10 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.search.trials import digest
-from phoenix.simulate.experiments import intergrid_rules as rules
-from phoenix.simulate.experiments.intergrid_rules import Workload
-from phoenix.simulate.experiments.region import Claim, Column, Row, Study, Told
-from phoenix.simulate.intervals import mean
-from phoenix.simulate.workload import LogJob
+from phoenix.plugin.simulation import LogJob, digest, mean
+from phoenix_papers.intergrid import rules
+from phoenix_papers.intergrid.rules import Workload
+from phoenix_papers.region import Claim, Column, Row, Study, Told
 
 EXTERNALS_MAX: Final = 1000  # of `Workload.externals`
 RATIO: Final = rules.TABLE_II["mwt"][0] / rules.TABLE_II["mov"][0]

@@ -1,7 +1,7 @@
 """`phoenix tune --experiment phoenix-cloud`: the shared cluster of `phoenix simulate phoenix-cloud`, with other settings.
 
 Rules
-  1. Cluster, window, inputs and static run are those of `phoenix_cloud_rules`; a point sets what it sets, and the rest is the
+  1. Cluster, window, inputs and static run are those of `rules`; a point sets what it sets, and the rest is the
      paper's.  Estimates are what users asked for, since backfill decides by them; suspending takes no time.
   2. The inputs are given: a point does not change them.
   3. With `services` in the policy (order svmsched) each user belongs to one of them, by name.
@@ -16,14 +16,10 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.search.trials import digest
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
-from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs
-from phoenix.simulate.experiments.policies_rules import with_service
-from phoenix.simulate.goal import Limit
-from phoenix.simulate.workload import UNLIMITED_S, Scenario
-from phoenix.tune.bench import Document, measured
-from phoenix.tune.worlds import World
+from phoenix.plugin.simulation import UNLIMITED_S, Document, Limit, Scenario, digest, measured
+from phoenix_papers.phoenix_cloud import rules, worlds
+from phoenix_papers.phoenix_cloud.inputs import Inputs, read, with_service
+from phoenix_papers.phoenix_cloud.worlds import World
 
 NAME: Final = "phoenix-cloud"
 STATIC: Final = "static"
@@ -95,3 +91,12 @@ class Cloud(Document):
         given = self._worlds[world]
         works = tuple(msgspec.structs.replace(work, walltime_s=UNLIMITED_S) for work in given.works)
         return measured(rules.static(works, given.demand), metrics, self.kinds)
+
+
+def bench(jobs: Path | None, web: Path | None, holdout: Sequence[str], on: str | None) -> Cloud:
+    """What `phoenix tune` searches, given its options.  Raises CliError and InputError."""
+    inputs = read(jobs, web)
+    held_out, notes = worlds.held_out(holdout, inputs)
+    found = Cloud(inputs, held_out, None if on is None else worlds.named(on, inputs))
+    found.notes += notes
+    return found

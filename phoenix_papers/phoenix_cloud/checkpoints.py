@@ -19,26 +19,30 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from phoenix.cli.errors import OK
-from phoenix.cli.tables import render
-from phoenix.simulate import report, sweep
-from phoenix.simulate.checkpointing import Habit
-from phoenix.simulate.engine import run as simulate
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
-from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs, about
-from phoenix.simulate.report import Run
-from phoenix.simulate.tables import duration
-from phoenix.simulate.workload import Scenario, WebInput, Work
-from schemas.config import Victims
+from phoenix.plugin.simulation import (
+    OK,
+    Habit,
+    Run,
+    Scenario,
+    WebInput,
+    Work,
+    duration,
+    render,
+    report,
+    simulate,
+    sweep,
+)
+from phoenix_papers.phoenix_cloud import rules
+from phoenix_papers.phoenix_cloud.inputs import Inputs, about
 
 SIZES: Final = (160, 150)
-VICTIMS: Final[tuple[Victims, ...]] = ("smallest-shortest", "least-work-lost")
+VICTIMS: Final[tuple[str, ...]] = ("smallest-shortest", "least-work-lost")
 HABITS: Final = (None, Habit(3600.0, 60.0), Habit(900.0, 60.0), Habit(900.0, 0.0))
 
 
 class Case(NamedTuple):
     nodes: int
-    victims: Victims
+    victims: str
     habit: Habit | None
 
     @property

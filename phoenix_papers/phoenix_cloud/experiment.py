@@ -5,7 +5,7 @@ share 200 down to 150 nodes.  "Kill" in the paper can be read in two ways, so ev
 claims that at 160 nodes more jobs complete than in the static configuration, and sooner; the last lines say of each reading
 whether that holds here, and where it stops holding.  Of generated inputs nothing follows for the paper: there is no verdict.
 
-Rules are in `phoenix_cloud_rules`, jobs and demand come from `phoenix_cloud_inputs`; what it is
+Rules are in `rules`, jobs and demand come from `inputs`; what it is
 worth that jobs save their work is asked in `phoenix_cloud_checkpoints`, which policies go below the paper by `phoenix tune`.
 """
 
@@ -17,15 +17,25 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from phoenix.cli import files
-from phoenix.cli.errors import FAILED, OK, CliError, usage
-from phoenix.cli.parser import count
-from phoenix.simulate import report, sweep
-from phoenix.simulate.engine import run as simulate
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
-from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs, about, read
-from phoenix.simulate.report import Run, beats
-from phoenix.simulate.workload import Outcome, Scenario, WebInput, Work
+from phoenix.plugin.simulation import (
+    FAILED,
+    OK,
+    CliError,
+    Outcome,
+    Run,
+    Scenario,
+    WebInput,
+    Work,
+    beats,
+    count,
+    files,
+    report,
+    simulate,
+    sweep,
+    usage,
+)
+from phoenix_papers.phoenix_cloud import rules
+from phoenix_papers.phoenix_cloud.inputs import Inputs, about, read
 
 PAPER_NODES: Final = 160  # of which the claim is made: 76.9 % of 208
 HELP: Final = """examples:
@@ -73,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     if args.explain is not None:
         return _explain(args, works, inputs)
     if args.checkpoints:
-        from phoenix.simulate.experiments import phoenix_cloud_checkpoints
+        from phoenix_papers.phoenix_cloud import checkpoints as phoenix_cloud_checkpoints
 
         return phoenix_cloud_checkpoints.run(args, inputs)
     out = files.beside(args.jobs_csv)
@@ -125,7 +135,7 @@ def _made(scenario: Scenario, configuration: str, on_reclaim: str | None, *, kee
     outcome = simulate(scenario)
     problems: tuple[str, ...] = ()
     if verified:
-        from phoenix.simulate.verify import verify
+        from phoenix.plugin.simulation import verify
 
         problems = tuple(verify(scenario, outcome))
     row = report.run_of(outcome, configuration=configuration, on_reclaim=on_reclaim)
@@ -167,7 +177,7 @@ def _sooner(run: Run, static: Run) -> bool:
 
 
 def _told(runs: list[Run], claims: list[dict[str, Any]], stand_ins: Sequence[str]) -> str:
-    from phoenix.simulate.tables import runs_table
+    from phoenix.plugin.simulation import runs_table
 
     static = runs[0]
     lines = [runs_table(runs, reference=static), ""]
@@ -195,7 +205,7 @@ def _sizes(sizes: list[int]) -> str:
 
 
 def _plot(directory: Path, results: list[Result], inputs: Inputs) -> None:
-    from phoenix.simulate import plots
+    from phoenix.plugin.simulation import plots
 
     runs = [result.run for result in results]
     caption = f"{inputs.jobs_from}; {inputs.web_from}"
@@ -211,7 +221,7 @@ def _plot(directory: Path, results: list[Result], inputs: Inputs) -> None:
 
 
 def _explain(args: argparse.Namespace, works: tuple[Work, ...], inputs: Inputs) -> int:
-    from phoenix.simulate import explain
+    from phoenix.plugin.simulation import explain
 
     known = {scenario.label: scenario for scenario, _, _ in scenarios(works, inputs.demand)}
     label = args.run or f"{PAPER_NODES} requeue"

@@ -10,10 +10,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from phoenix.simulate import lublin, swf, traces, web_csv, web_model
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
-from phoenix.simulate.workload import LogJob, Series, WebInput, Work
+from phoenix.plugin.simulation import LogJob, Series, WebInput, Work, lublin, swf, traces, web_csv, web_model
+from phoenix_papers.phoenix_cloud import rules
 
+LOGS: Final = (
+    ("KTH-SP2", "KTH-SP2-1996-2.swf.gz"),
+    ("NASA-iPSC", "NASA-iPSC-1993-3.1-cln.swf.gz"),
+    ("SDSC-Blue-14d", traces.SDSC_BLUE),
+    ("SDSC-Blue-65d", "sdsc-blue-reconstructed-65days.swf.gz"),
+)
 GENERATED_SEED: Final = 1
 GENERATED_LOAD: Final = 0.6  # of 144 nodes; SDSC Blue's two weeks offer 0.47
 GENERATED_JOBS: Final = 4000  # more than two weeks hold at that load
@@ -98,3 +103,8 @@ def about(inputs: Inputs, works: Sequence[Work]) -> dict[str, Any]:
         "widest_job_nodes": max(work.nodes for work in works),
         "notes": list(inputs.notes),
     }
+
+
+def with_service(work: Work, services: Sequence[str]) -> Work:
+    """Where the order is svmsched.  A user's service follows from the name alone."""
+    return msgspec.structs.replace(work, service=services[sum(work.user.encode()) % len(services)])

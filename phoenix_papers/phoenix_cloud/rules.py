@@ -14,10 +14,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from phoenix.simulate import layout
-from phoenix.simulate.workload import LogJob, Scenario, WebInput, Work
-from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, WebPolicy
-from services.domain.capabilities import ALL
+from phoenix.plugin.simulation import ALL_CAPABILITIES as ALL
+from phoenix.plugin.simulation import (
+    BatchPolicy,
+    CloudConfig,
+    Department,
+    LogJob,
+    OnReclaim,
+    Scenario,
+    WebInput,
+    WebPolicy,
+    Work,
+    layout,
+)
 
 CORES: Final = 8  # of a node
 BATCH_NODES: Final = 144

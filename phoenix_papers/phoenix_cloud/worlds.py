@@ -16,15 +16,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from phoenix.cli.errors import usage
-from phoenix.simulate import layout, swf, traces, web_csv
-from phoenix.simulate.experiments import phoenix_cloud_rules as rules
-from phoenix.simulate.experiments.phoenix_cloud_inputs import Inputs, generated_jobs, generated_web
-from phoenix.simulate.experiments.policies_rules import LOGS
-from phoenix.simulate.workload import LogJob, WebInput, Work
+from phoenix.plugin.simulation import LogJob, WebInput, Work, layout, seeds_of, swf, traces, usage, web_csv
+from phoenix_papers.phoenix_cloud import rules
+from phoenix_papers.phoenix_cloud.inputs import LOGS, Inputs, generated_jobs, generated_web
 
 PLACES: Final = (0.25, 0.75)  # rule 2
-SEEDS_MAX: Final = 100  # of generated days: each is simulated for every point of the front
 RIGHT: Final = '"logs" (the archive\'s others), "seeds=2-4" (generated days), or a log of your own, FILE.swf'
 
 
@@ -65,24 +61,6 @@ def named(name: str, inputs: Inputs) -> World:
     if name not in found:
         raise usage(f"--on {name!r}: there is no such world", f"one of {', '.join([*found, 'generated 2'])}")
     return found[name]
-
-
-def seeds_of(word: str) -> list[int] | None:
-    """`seeds=2-4` or `seeds=2,7`; None if it is something else.  Raises CliError."""
-    if not word.startswith("seeds="):
-        return None
-    try:
-        found: list[int] = []
-        for part in word.removeprefix("seeds=").split(","):
-            first, _, last = part.partition("-")
-            found += range(int(first), int(last or first) + 1)
-            if len(found) > SEEDS_MAX:
-                break
-    except ValueError:
-        found = []
-    if not found or len(set(found)) < len(found) or len(found) > SEEDS_MAX:
-        raise usage(f"--holdout {word}: should be at most {SEEDS_MAX} different seeds", "seeds=2-4, or seeds=2,7")
-    return found
 
 
 def _generated(seed: int) -> World:

@@ -1,6 +1,6 @@
 """`phoenix simulate policies`: every order with every order of victims, on windows of four logs beside the same web load.
 
-What is compared, and how logs of different machines are made comparable, is in `policies_rules`.  Orders and victims are those
+What is compared, and how logs of different machines are made comparable, is in `rules`.  Orders and victims are those
 that the product knows: a new one appears here by itself.
 """
 
@@ -15,16 +15,26 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK, usage
-from phoenix.cli.parser import amount, count
-from phoenix.cli.tables import render
-from phoenix.simulate import report, sweep, traces, web_csv
-from phoenix.simulate.experiments import policies_rules as rules
-from phoenix.simulate.experiments.phoenix_cloud_inputs import generated_web
-from phoenix.simulate.experiments.policies_rules import Run, Window, mean
-from phoenix.simulate.tables import duration, host_hours, ratio, share
-from phoenix.simulate.workload import WebInput
+from phoenix.plugin.simulation import (
+    OK,
+    WebInput,
+    amount,
+    count,
+    duration,
+    files,
+    host_hours,
+    ratio,
+    render,
+    report,
+    share,
+    sweep,
+    traces,
+    usage,
+    web_csv,
+)
+from phoenix_papers.phoenix_cloud.inputs import generated_web
+from phoenix_papers.policies import rules
+from phoenix_papers.policies.rules import Run, Window, mean
 
 HELP: Final = """All orders, all victims, four public logs: two windows of each beside the World Cup's web load, on 160
 hosts.  Means of the two windows; DONE is within the windows, turnaround and bounded slowdown (10 s) of all jobs,
@@ -127,9 +137,10 @@ def document(windows: Sequence[Window], runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def plot(directory: Path, runs: Sequence[Run]) -> None:
-    from phoenix.simulate import plots, plots_policies
+    from phoenix.plugin.simulation import plots
+    from phoenix_papers.policies import plot
 
-    figure = plots_policies.turnaround_and_loss(runs)
+    figure = plot.turnaround_and_loss(runs)
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"policies.{ending}")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
-from phoenix.simulate import plots_style as look
+from phoenix.plugin.simulation import plots_style as look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,14 +27,27 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from phoenix.simulate import engine, layout, swf, traces
-from phoenix.simulate.experiments.phoenix_cloud_inputs import generated_jobs
-from phoenix.simulate.metrics import bounded_slowdown, stretches, turnaround_s
-from phoenix.simulate.workload import LogJob, Outcome, Scenario, WebInput, Work
-from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims, WebPolicy
-from services.scheduler.core.policies import order_multi_factor
-from services.scheduler.core.policies.known import ORDERS, VICTIMS
+from phoenix.plugin.simulation import (
+    BatchPolicy,
+    CloudConfig,
+    Department,
+    LogJob,
+    Outcome,
+    Scenario,
+    WebInput,
+    WebPolicy,
+    Work,
+    bounded_slowdown,
+    engine,
+    layout,
+    policy_names,
+    stretches,
+    swf,
+    traces,
+    turnaround_s,
+)
+from phoenix.plugin.simulation import facts as f
+from phoenix_papers.phoenix_cloud.inputs import LOGS, generated_jobs, with_service
 
 DEPT: Final = "hpc"
 HOSTS: Final = 160  # the size of the paper's claim
@@ -43,12 +56,6 @@ WEB_MEAN: Final = 10  # instance-hours of the World Cup's demand by its hours
 LOAD: Final = 0.8  # chosen before the first run: busy enough that somebody waits
 WEEK_S: Final = 7 * 86400.0
 WINDOWS: Final = 2
-LOGS: Final = (
-    ("KTH-SP2", "KTH-SP2-1996-2.swf.gz"),
-    ("NASA-iPSC", "NASA-iPSC-1993-3.1-cln.swf.gz"),
-    ("SDSC-Blue-14d", traces.SDSC_BLUE),
-    ("SDSC-Blue-65d", "sdsc-blue-reconstructed-65days.swf.gz"),
-)
 SERVICES: Final = ("a", "b", "c")
 UNBOUNDED_S: Final = 1e9
 REQUEUES_MAX: Final = 1_000_000  # a job comes back however often it was preempted
@@ -93,12 +100,12 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def orders() -> list[str]:
-    """Every order, as the registry has it (`multi-factor` ranks for another one, and is not in its table)."""
-    return list(dict.fromkeys([*ORDERS, order_multi_factor.NAME]))
+    """Every order that is installed."""
+    return policy_names("order")
 
 
 def victims() -> list[str]:
-    return list(VICTIMS)
+    return policy_names("victims")
 
 
 def logs(given: Sequence[Path]) -> tuple[list[tuple[str, swf.Log | None]], list[str]]:
@@ -150,8 +157,8 @@ def cut(demand: WebInput, begin_s: float, span_s: float) -> WebInput:
 def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
     shared = order == "svmsched"
     policy = BatchPolicy(
-        order=cast(Order, order),
-        victims=cast(Victims, chosen),
+        order=order,
+        victims=chosen,
         requeue_place="end",
         requeues_max=REQUEUES_MAX,
         walltime_max_s=UNBOUNDED_S,
@@ -171,11 +178,6 @@ def scenario(window: Window, hosts: int, order: str, chosen: str) -> Scenario:
         jobs={DEPT: works},
         web={"web": window.demand},
     )
-
-
-def with_service(work: Work, services: Sequence[str]) -> Work:
-    """Rule 6.  A user's service follows from the name alone."""
-    return msgspec.structs.replace(work, service=services[sum(work.user.encode()) % len(services)])
 
 
 def made(window: Window, hosts: int, order: str, chosen: str) -> Run:

@@ -1,7 +1,7 @@
 """`phoenix simulate svmsched`: static parts of a cluster against parts that short jobs may leave (the thesis' chapter 7).
 
 Three settings as in its Fig. 7.3 to 7.5, many seeds, and the question that it leaves open: which threshold?  The order is
-production's (`order = "svmsched"`); what is compared is in `svmsched_rules`.
+production's (`order = "svmsched"`); what is compared is in `rules`.
 """
 
 from __future__ import annotations
@@ -14,18 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK
-from phoenix.cli.parser import count
-from phoenix.cli.tables import render
-from phoenix.simulate import engine, report, sweep
-from phoenix.simulate.experiments import region, svmsched_sweep
-from phoenix.simulate.experiments import svmsched_rules as rules
-from phoenix.simulate.experiments.svmsched_rules import Run, Setting
-from phoenix.simulate.intervals import interval, mean
-from schemas import facts as f
-from schemas.reasons import Code
-from services.domain.custody.meta import Meta
+from phoenix.plugin.simulation import OK, Code, Meta, count, engine, files, interval, mean, render, report, sweep
+from phoenix.plugin.simulation import facts as f
+from phoenix_papers import region
+from phoenix_papers.svmsched import rules
+from phoenix_papers.svmsched import sweep as svmsched_sweep
+from phoenix_papers.svmsched.rules import Run, Setting
 
 HELP: Final = """Three services share a cluster.  Static (threshold 0): nobody ever has more than its share.  Flexible: short
 jobs may, where nobody within a share can start.  Means over the seeds; a legend stands under the tables.  Jobs are
@@ -105,7 +99,8 @@ def document(runs: Sequence[Run]) -> dict[str, Any]:
 
 def plot(directory: Path, runs: Sequence[Run]) -> None:
     """Which threshold?"""
-    from phoenix.simulate import plots, plots_thresholds
+    from phoenix.plugin.simulation import plots
+    from phoenix_papers.svmsched import plot
 
     known = {(each.setting, each.threshold_s, each.seed): each for each in runs}
     settings, levels = (list(dict.fromkeys(which)) for which in zip(*((s, t) for s, t, _ in known), strict=True))
@@ -117,7 +112,7 @@ def plot(directory: Path, runs: Sequence[Run]) -> None:
     def waits(setting: str, service: str) -> list[list[float]]:
         return [[known[setting, level_s, seed].wait_s[service] for seed in seeds] for level_s in levels]
 
-    figure = plots_thresholds.thresholds(
+    figure = plot.thresholds(
         [f"{level_s / 60:g}" for level_s in levels],
         {setting: [[gain(setting, level_s, seed) for seed in seeds] for level_s in levels] for setting in settings},
         {setting: {name: waits(setting, name) for name in runs[0].wait_s} for setting in settings},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from phoenix.simulate import plots_style as look
+from phoenix.plugin.simulation import plots_style as look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -11,7 +11,7 @@ Rules
   2. Chosen (`Workload`): 70 % of the jobs have one core, 20 % four, 10 % eight; short durations are uniform in the logarithm
      from 30 s to the bound, long ones from there to 2 hours; submissions are uniform over 5 hours (`spread`) or at time 0
      (`at_once`).  For the small workload other values were fitted, with `--sweep`, until it agreed with all that the sources
-     tell beside the gain (`svmsched_sweep.TOLD`): over 7.5 hours, short ones of 15 minutes at least, those of app1 with 4 or 8
+     tell beside the gain (`sweep.TOLD`): over 7.5 hours, short ones of 15 minutes at least, those of app1 with 4 or 8
      cores, most long ones near 30 minutes, and nearly all jobs of app2 and app3 with one core.
   3. Shares: a third each where the small workload is spread (the thesis' Fig. 7.3); as many as its jobs where it comes at once
      (Fig. 7.4, 7.5).
@@ -30,10 +30,18 @@ from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 
-from phoenix.simulate.variates import Variates
-from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, Work
-from schemas.config import BatchPolicy, CloudConfig, Department
-from services.domain.capabilities import ALL
+from phoenix.plugin.simulation import ALL_CAPABILITIES as ALL
+from phoenix.plugin.simulation import (
+    BatchPolicy,
+    CloudConfig,
+    Department,
+    JobRecord,
+    Latencies,
+    Outcome,
+    Scenario,
+    Variates,
+    Work,
+)
 
 Submission = Literal["spread", "at_once"]
 DEPT: Final = "hpc"

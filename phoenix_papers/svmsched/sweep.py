@@ -8,7 +8,7 @@ Rules
   1. The gain.  The paper: 17.5 cores of 48 on average after 15, which is 5.2 points, or 17 % more; and 32,700 s after 35,000.
      The thesis, of the same runs: "17 % with respect to" static, and then 48 % after 31 %, which is 17 points.
   2. Also told, with the band that agrees: see `TOLD`.  "A little less than 20 %" of the durations are short ones'.
-  3. Peaks are of cores in use; utilisation is as `svmsched_rules`, rule 6.
+  3. Peaks are of cores in use; utilisation is as `rules`, rule 6.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from phoenix.simulate import engine
-from phoenix.simulate.experiments import svmsched_rules as rules
-from phoenix.simulate.experiments.region import Claim, Column, Study, Told
-from phoenix.simulate.experiments.svmsched_rules import Run, Setting, Workload
-from phoenix.simulate.intervals import mean
-from phoenix.simulate.workload import Outcome
+from phoenix.plugin.simulation import Outcome, engine, mean
+from phoenix_papers.region import Claim, Column, Study, Told
+from phoenix_papers.svmsched import rules
+from phoenix_papers.svmsched.rules import Run, Setting, Workload
 
 PAPER_POINTS: Final = 100 * 2.5 / 48
 THESIS_POINTS: Final = 17.0

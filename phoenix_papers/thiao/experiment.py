@@ -1,7 +1,7 @@
 """`phoenix simulate thiao`: the 107-job experiment of the Thiao thesis, with a distribution over seeds.
 
 The thesis ran each of its 33 batches once, by hand.  Here each is run for every seed, and the targets say what of its findings
-holds.  The model is in `thiao_rules`: the thesis's design, not the product's.  What the product's own rule makes of the same
+holds.  The model is in `rules`: the thesis's design, not the product's.  What the product's own rule makes of the same
 jobs, with its batch core, is `thiao_product`.
 """
 
@@ -17,14 +17,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from phoenix.cli import files
-from phoenix.cli.errors import OK
-from phoenix.cli.parser import amount, count
-from phoenix.cli.tables import render
-from phoenix.simulate import report, sweep
-from phoenix.simulate.experiments import thiao_product as product
-from phoenix.simulate.experiments import thiao_rules as rules
-from phoenix.simulate.experiments.thiao_rules import MODES, Costs, Mode, Run
+from phoenix.plugin.simulation import OK, amount, count, files, render, report, sweep
+from phoenix_papers.thiao import product, rules
+from phoenix_papers.thiao.rules import MODES, Costs, Mode, Run
 
 HELP: Final = """107 jobs of one thread that each ask for a whole node, on 4 hosts of 8 cores: one job a host (the base), or
 n VMs beside it, n = 1 to 16.  all: the VMs are there at once; incremental: one more on each host every 4 minutes.  Means over
@@ -273,11 +268,12 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def plot(directory: Path, runs: Sequence[Run]) -> None:
-    from phoenix.simulate import plots, plots_slots
+    from phoenix.plugin.simulation import plots
+    from phoenix_papers.thiao import plot
 
     means = Means(runs)
     lines = [
-        plots_slots.Line(
+        plot.Line(
             {"all": "all VMs at once", "incremental": "one more every 4 minutes"}[mode],
             [
                 (
@@ -294,6 +290,6 @@ def plot(directory: Path, runs: Sequence[Run]) -> None:
         for mode in MODES
     ]
     seeds = len({each.seed for each in runs})
-    figure = plots_slots.slots(lines, MEASURED, caption=f"Means of {seeds} seeds; bands from the least to the most.")
+    figure = plot.slots(lines, MEASURED, caption=f"Means of {seeds} seeds; bands from the least to the most.")
     for ending in ("svg", "png"):
         plots.save(figure, directory / f"thiao.{ending}")

@@ -3,11 +3,11 @@
 Theory of operation
   What decides is production: the batch core places (order `first-fit`, best fit on hosts), and
   `services.executor.core.overcommit` says how many cores a host offers.  What is modelled is the outside: guests that come
-  up after 90 s, jobs that share real cores exactly (`simulate.sharing`), and OpenNebula's samples of what a host uses.  A
+  up after 90 s, jobs that share real cores exactly (`sharing`), and OpenNebula's samples of what a host uses.  A
   department holds all four hosts; nobody else wants them, so there is no provisioner.
 
 Rules
-  1. Hosts, lengths, order, boot, guests and the 0.46 % are those of the thesis (`thiao_rules`).  A host has 32 GiB, as there.
+  1. Hosts, lengths, order, boot, guests and the 0.46 % are those of the thesis (`rules`).  A host has 32 GiB, as there.
   2. Chosen, two ways in which jobs ask for more than they use.  `whole-node`: all eight cores and 1 GiB, and one core is used.
      `partial`: two cores, of which 10 to 60 % are used, and 1, 2, 4 or 8 GiB; both drawn by seed.
   3. Each host is sampled every 120 s, OpenNebula's default; what it offers changes then, as `host.described`.
@@ -23,14 +23,12 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from phoenix.simulate.experiments import thiao_rules as rules
-from phoenix.simulate.experiments.thiao_rules import HOST_CORES, HOSTS, Costs
+from phoenix.plugin.simulation import BatchPolicy, CloudConfig, Department, Meta, Variates
+from phoenix.plugin.simulation import facts as f
 from phoenix.simulate.journal import Journal
-from phoenix.simulate.sharing import Shared
-from phoenix.simulate.variates import Variates
-from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig, Department
-from services.domain.custody.meta import Meta
+from phoenix_papers.thiao import rules
+from phoenix_papers.thiao.rules import HOST_CORES, HOSTS, Costs
+from phoenix_papers.thiao.sharing import Shared
 from services.domain.custody.rules import RULES
 from services.executor.core.overcommit import Overcommit, cores_offered
 from services.scheduler.core.batch.core import BatchCore

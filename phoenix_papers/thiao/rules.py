@@ -26,8 +26,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from phoenix.simulate.sharing import Shared
-from phoenix.simulate.variates import Variates
+from phoenix.plugin.simulation import Variates
+from phoenix_papers.thiao.sharing import Shared
 
 Mode = Literal["all", "incremental"]
 MODES: Final[tuple[Mode, ...]] = ("all", "incremental")

@@ -1,10 +1,11 @@
-"""Policies of other people: which are installed, from which package, and how one is loaded.
+"""Plug-ins, which are policies and experiments: which are installed, from which package, and how one is loaded.
 
     [project.entry-points."phoenix_cloud.orders"]        in the package's pyproject.toml
     widest-first = "phoenix_widest_first:ORDER"
 
 What it decides: whether a name that the configuration holds is that of a policy that can be used here.  What a policy may do
-is said where its type is (`services.scheduler.core.policies`: order, victims, scale); this module looks only at the form.
+is said where its type is (`services.scheduler.core.policies`: order, victims, scale); what plug-ins import, and what that
+promises them, is `phoenix.plugin`.  This module looks only at the form.
 
 Rules
   1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.
@@ -16,6 +17,8 @@ Rules
      says that a restart is.
   5. A module tells what its policy is: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
      options`) its settings.
+  6. It states the version of the interface that it was written for, `API = 1`.  Another one, or none, is refused: what a name
+     means may have changed, and to decide wrongly is worse than not to start.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import importlib.metadata
 import re
 import site
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
@@ -33,34 +37,39 @@ import msgspec
 
 from schemas import config
 
-Kind: TypeAlias = Literal["order", "victims", "scaling"]
-KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+API: Final = 1  # rule 6; `phoenix.plugin` says what it promises
+Kind: TypeAlias = Literal["order", "victims", "scaling", "experiment"]
+KINDS: Final[tuple[Kind, ...]] = ("order", "victims", "scaling")  # of policies
 GROUPS: Final[dict[Kind, str]] = {
     "order": "phoenix_cloud.orders",
     "victims": "phoenix_cloud.victims",
     "scaling": "phoenix_cloud.scaling",
+    "experiment": "phoenix_cloud.experiments",
 }
 BUILTIN: Final[dict[Kind, tuple[str, ...]]] = {
     "order": get_args(config.Order),
     "victims": get_args(config.Victims),
     "scaling": get_args(config.Scaling),
+    "experiment": (),
 }
 _PARTS: Final[dict[Kind, tuple[str, ...]]] = {  # what has to be callable; of victims the object itself
     "order": ("plan",),
     "victims": (),
     "scaling": ("follow", "wanted"),
+    "experiment": ("_replace",),
 }
 _FORM: Final[dict[Kind, str]] = {
-    "order": "an Order (services.scheduler.core.policies.order)",
-    "victims": "a function from hosts, candidates and a count to a Choice (services.scheduler.core.policies.victims)",
-    "scaling": "a Rule (services.scheduler.core.policies.scale)",
+    "order": "an Order (phoenix.plugin.policies)",
+    "victims": "a function from hosts, candidates and a count to a Choice (phoenix.plugin.policies)",
+    "scaling": "a Rule (phoenix.plugin.policies)",
+    "experiment": "an Experiment (phoenix.plugin)",
 }
 _RESTART: Final = "; if it was installed while this runs, restart the cloud (phoenix down, phoenix up)"
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")  # schemas.config.PolicyName
 
 
 class Plugin(NamedTuple):
-    """A policy that a package brings.  `target`: ``module:attribute``."""
+    """What a package brings.  `target`: ``module:attribute``."""
 
     kind: Kind
     name: str
@@ -91,16 +100,16 @@ class Absent(Unusable):
     """No package that is installed here brings it."""
 
 
-def installed() -> list[Plugin]:
+def installed(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
     """What packages bring, by kind and name; also what cannot be used (`refused` says why)."""
     importlib.invalidate_caches()  # rule 4
     found = []
-    for kind, group in GROUPS.items():
-        for point in importlib.metadata.entry_points(group=group):
+    for kind in kinds:
+        for point in importlib.metadata.entry_points(group=GROUPS[kind]):
             about = point.dist
             name, version = (about.name, about.version) if about is not None else ("an unknown package", "?")
             found.append(Plugin(kind, point.name, name, version, point.value))
-    return sorted(found, key=lambda plugin: (KINDS.index(plugin.kind), *plugin[1:]))
+    return sorted(found, key=lambda plugin: (kinds.index(plugin.kind), *plugin[1:]))
 
 
 def refused(plugin: Plugin, among: list[Plugin]) -> str:
@@ -115,17 +124,17 @@ def refused(plugin: Plugin, among: list[Plugin]) -> str:
     return ""
 
 
-def usable() -> list[Plugin]:
-    found = installed()
+def usable(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
+    found = installed(kinds)
     return [plugin for plugin in found if not refused(plugin, found)]
 
 
 def find(kind: Kind, name: str) -> Plugin:
     """The plug-in of this name.  Raises `Unusable`."""
-    found = installed()
-    mine = [plugin for plugin in found if (plugin.kind, plugin.name) == (kind, name)]
+    found = installed((kind,))
+    mine = [plugin for plugin in found if plugin.name == name]
     if not mine:
-        names = [plugin.name for plugin in found if plugin.kind == kind and not refused(plugin, found)]
+        names = [plugin.name for plugin in found if not refused(plugin, found)]
         raise Absent(f"should be {_choice(kind, names)}{_near(name, [*BUILTIN[kind], *names])}")
     why = refused(mine[0], found)
     if why:
@@ -158,6 +167,8 @@ def load(plugin: Plugin) -> Loaded:
     except Exception as error:  # whatever somebody's module does when it is imported
         text = f"{type(error).__name__}: {error}{_RESTART if _absent(error, where) else ''}"
         raise Unusable(f"is of {plugin.origin}, and cannot be loaded from {plugin.target}: {text}") from error
+    if wrong := _wrong_version(module):
+        raise Unusable(f"is of {plugin.origin}, and {wrong}")
     parts = [getattr(policy, part, None) for part in _PARTS[plugin.kind]] or [policy]
     if not all(callable(part) for part in parts):
         text = f"should be {_FORM[plugin.kind]}; {plugin.target} is a {type(policy).__name__}"
@@ -166,6 +177,16 @@ def load(plugin: Plugin) -> Loaded:
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
     return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, bool(getattr(module, "MINIMAL", True)))
+
+
+def _wrong_version(module: ModuleType) -> str:
+    """Rule 6: what is wrong with the version that it states; empty if nothing is."""
+    stated = vars(module).get("API")
+    if stated is None:
+        return f"{module.__name__} does not say which version of phoenix.plugin it was written for: add API = {API}"
+    if isinstance(stated, bool) or stated != API:
+        return f"{module.__name__} was written for version {stated!r} of phoenix.plugin; this is version {API}"
+    return ""
 
 
 def _import(plugin: Plugin, where: str) -> ModuleType:

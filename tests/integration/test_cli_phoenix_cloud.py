@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from phoenix.cli.__main__ import main
-from phoenix.simulate.experiments import phoenix_cloud_inputs as inputs
 from phoenix.simulate.workload import LogJob, Series
+from phoenix_papers.phoenix_cloud import inputs
 
 FIELDS = {
     "configuration",

@@ -14,12 +14,14 @@ import pytest
 from benchmarks import reference
 from phoenix.simulate import traces, web_csv
 from phoenix.simulate.engine import run
-from phoenix.simulate.experiments import phoenix_cloud, phoenix_cloud_inputs, phoenix_cloud_rules
 from phoenix.simulate.report import Run, run_of
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Outcome, Series, WebInput, Work
-from phoenix.tune.bench_cloud import Cloud
 from phoenix.tune.goals import HOSTS
+from phoenix_papers.phoenix_cloud import experiment as phoenix_cloud
+from phoenix_papers.phoenix_cloud import inputs as phoenix_cloud_inputs
+from phoenix_papers.phoenix_cloud import rules as phoenix_cloud_rules
+from phoenix_papers.phoenix_cloud.bench import Cloud
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 25

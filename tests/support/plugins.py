@@ -18,7 +18,9 @@ Source: this test.
 
 import msgspec
 
-from services.scheduler.core.policies.order import Order
+from phoenix.plugin.policies import Order
+
+API = 1
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PRODUCT = ("schemas", "services", "phoenix")
+PRODUCT = ("schemas", "services", "phoenix", "phoenix_papers")
 
 
 @cache

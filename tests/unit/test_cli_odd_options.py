@@ -22,8 +22,7 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.commands import BY_NAME, COMMANDS
 from phoenix.cli.errors import MEANINGS
 from phoenix.cli.tables import lines_shown
-from phoenix.simulate import outputs
-from phoenix.simulate.experiments import BUILTIN
+from phoenix.simulate import experiments, outputs
 from tests.support.odd import NO_WORDS, TEXTS, refusing_door
 
 SITE = """[cloud]
@@ -92,7 +91,7 @@ SAMPLES = {"JOB": "1", "ENTITY": "1", "DEPT": "web", "FILE": "site.toml", "HOST"
 
 
 NAMES = [(command.name, ()) for command in COMMANDS if command.name not in INSIDE_A_JOB]
-NAMES += [("simulate", (builtin.name,)) for builtin in BUILTIN]
+NAMES += [("simulate", (name,)) for name in experiments.experiments()]
 REAL_OF = parsers.of
 COMMON = ("data", "as_user")  # of every command, and read by the same lines
 PARTS = {"load": 11, "policies": 7, "whatif": 4}  # what takes longer; the options of `whatif` are those of `submit`
@@ -252,11 +251,11 @@ def quoted(value: str) -> tuple[str, ...]:
 
 
 def do_not_simulate(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of built-in experiments only lists of names are checked where they run; what files may hold: `test_cli_odd_values`."""
+    """Of experiments by name only lists of names are checked where they run; what files may hold: `test_cli_odd_values`."""
     monkeypatch.setattr(outputs, "plot", lambda *_: None)
-    builtin = next((one for one in BUILTIN if case.base[:1] == (one.name,)), None)
-    if builtin is not None and case.action is not None and (case.action.nargs != "+" or case.action.type is not None):
-        monkeypatch.setattr(builtin.module(), "run", lambda _args: 0)
+    name = next((one for one in experiments.experiments() if case.base[:1] == (one,)), None)
+    if name is not None and case.action is not None and (case.action.nargs != "+" or case.action.type is not None):
+        monkeypatch.setattr(experiments.module(name), "run", lambda _args: 0)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -110,10 +110,19 @@ def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> N
         ("import nothing_of_that_name", "ORDER", "cannot be loaded from acme_broken:ORDER: ModuleNotFoundError"),
         ("x = 1 / 0", "ORDER", "ZeroDivisionError: division by zero"),
         ("", "ORDER", "AttributeError"),
+        ("API = 1\nORDER = 7", "ORDER", "should be an Order (phoenix.plugin.policies); acme_broken:ORDER is a int"),
         (
-            "ORDER = 7",
+            order().replace("API = 1\n", ""),
             "ORDER",
-            "should be an Order (services.scheduler.core.policies.order); acme_broken:ORDER is a int",
+            "acme_broken does not say which version of phoenix.plugin it was written for: add API = 1",
+        ),
+        *(
+            (
+                order().replace("API = 1\n", f"API = {version}\n"),
+                "ORDER",
+                f"acme_broken was written for version {version} of phoenix.plugin; this is version 1",
+            )
+            for version in ("0", "2", "True", "'1'")
         ),
         (
             order().replace("(msgspec.Struct, frozen=True)", ""),

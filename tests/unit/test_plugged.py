@@ -33,9 +33,9 @@ RULE = """'''As many as it is told.
 Source: this test.
 '''
 import msgspec
-from schemas.options import read
-from schemas.reasons import Code, because
-from services.scheduler.core.policies.scale import Rule
+from phoenix.plugin.policies import Code, Rule, because, settings
+
+API = 1
 
 class Settings(msgspec.Struct, frozen=True):
     number: int = 1
@@ -48,7 +48,7 @@ def wanted(memory, serving, current, policy):
 
 RULE = Rule(follow, wanted, hurried=False)
 """
-TOLD = "read(Settings, policy.options).number"
+TOLD = "settings(Settings, policy.options).number"
 
 
 def refused(act: Any, *given: Any) -> str:

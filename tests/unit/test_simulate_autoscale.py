@@ -10,11 +10,10 @@ import pytest
 from phoenix.cli.errors import CliError
 from phoenix.cli.simulate import main
 from phoenix.simulate import engine, verify
-from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
-from phoenix.simulate.experiments import phoenix_autoscale_try as trying
-from phoenix.simulate.experiments.phoenix_autoscale_rules import PAPER, Followed, Load, followed, ideal, tracking
 from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import Outcome, Series, WebRecord
+from phoenix_papers.autoscale import rules, trying
+from phoenix_papers.autoscale.rules import PAPER, Followed, Load, followed, ideal, tracking
 
 STEP: Load = ((0.0, 0.5), (600.0, 6.3), (1800.0, 0.5))  # 6.3 busy instances: eight keep 80 %
 
@@ -151,7 +150,7 @@ def test_without_a_table_a_load_is_generated_and_the_output_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PHOENIX_TRACES", str(tmp_path))
-    monkeypatch.setattr("phoenix.simulate.experiments.phoenix_autoscale.GENERATED_DAYS", 0.2)
+    monkeypatch.setattr("phoenix_papers.autoscale.experiment.GENERATED_DAYS", 0.2)
     assert main(["phoenix-autoscale", "--seed", "7", "--json", "--workers", "1"]) == 0
     output = capsys.readouterr()
     assert "the load is generated (seed 7)" in output.err

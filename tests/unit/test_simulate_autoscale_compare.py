@@ -12,10 +12,9 @@ import pytest
 
 from phoenix.cli.simulate import main
 from phoenix.simulate import engine
-from phoenix.simulate.experiments import phoenix_autoscale_compare as compare
-from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
-from phoenix.simulate.experiments.phoenix_autoscale_rules import PAPER, Load, Variant, tracking
 from phoenix.simulate.plots_style import save
+from phoenix_papers.autoscale import compare, rules
+from phoenix_papers.autoscale.rules import PAPER, Load, Variant, tracking
 
 BOOT_S, DRAIN_S, WINDOW_S = 30.5, 5.0, 5400.0  # the half second: nothing comes into service just when load is told
 LOAD: Load = tuple(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from phoenix.simulate import engine
-from phoenix.simulate.experiments import phoenix_autoscale_rules as rules
-from phoenix.simulate.experiments.phoenix_autoscale_rules import PAPER, followed, tracking
 from phoenix.simulate.workload import Outcome, WebRecord
+from phoenix_papers.autoscale import rules
+from phoenix_papers.autoscale.rules import PAPER, followed, tracking
 
 DAY_S = 86_400.0
 

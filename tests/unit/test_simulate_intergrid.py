@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from phoenix.simulate import engine, traces
-from phoenix.simulate.experiments import intergrid
-from phoenix.simulate.experiments import intergrid_rules as rules
-from phoenix.simulate.experiments.intergrid_rules import Run
 from phoenix.simulate.intervals import interval
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import LogJob
+from phoenix_papers.intergrid import experiment as intergrid
+from phoenix_papers.intergrid import rules
+from phoenix_papers.intergrid.rules import Run
 from schemas import facts as f
 from schemas.facts import Disposal
 from services.domain.custody.meta import Meta

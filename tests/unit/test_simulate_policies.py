@@ -11,9 +11,9 @@ import pytest
 
 from phoenix.cli.__main__ import main
 from phoenix.simulate import swf
-from phoenix.simulate.experiments import policies
-from phoenix.simulate.experiments import policies_rules as rules
 from phoenix.simulate.workload import LogJob, WebInput
+from phoenix_papers.policies import experiment as policies
+from phoenix_papers.policies import rules
 from schemas.config import Order, Victims
 
 DAY_S = 86400.0

@@ -15,17 +15,15 @@ import pytest
 from phoenix.cli.errors import CliError
 from phoenix.search.space import ConfigError, loads
 from phoenix.simulate import engine
-from phoenix.simulate.experiments import (
-    intergrid_rules,
-    intergrid_sweep,
-    region,
-    svmsched,
-    svmsched_rules,
-    svmsched_sweep,
-)
-from phoenix.simulate.experiments.region import Claim, Column, Study, Told
 from phoenix.simulate.intervals import verdict
 from phoenix.simulate.workload import LogJob
+from phoenix_papers import region
+from phoenix_papers.intergrid import rules as intergrid_rules
+from phoenix_papers.intergrid import sweep as intergrid_sweep
+from phoenix_papers.region import Claim, Column, Study, Told
+from phoenix_papers.svmsched import experiment as svmsched
+from phoenix_papers.svmsched import rules as svmsched_rules
+from phoenix_papers.svmsched import sweep as svmsched_sweep
 
 THIRDS = svmsched_rules.SETTINGS[0]
 SPACE = """[fixed]
@@ -168,7 +166,7 @@ def test_claims_and_figures_are_judged_by_the_mean_and_told_best_first(tmp_path:
 
 
 def test_the_map_shows_what_holds_over_the_axes_that_are_named(tmp_path: Path) -> None:
-    from phoenix.simulate import plots_region
+    from phoenix_papers import region_plot
 
     found = swept([], tmp_path / "trials", SPACE + "rate = [40]\n")
     space = found.space
@@ -176,7 +174,7 @@ def test_the_map_shows_what_holds_over_the_axes_that_are_named(tmp_path: Path) -
     with pytest.raises(CliError, match="--map x,no names no two axes of the space") as caught:
         region.map_axes(space, "x,no")
     assert caught.value.hint == "there are: x, y, rate"
-    figure = plots_region.region(found, region.map_axes(space, "y,x"))
+    figure = region_plot.region(found, region.map_axes(space, "y,x"))
     panel = figure.axes[0]
     assert [label.get_text() for label in panel.get_xticklabels()] == ["0", "1", "2"]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["1", "2"]

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from phoenix.simulate import engine
-from phoenix.simulate.experiments import svmsched
-from phoenix.simulate.experiments import svmsched_rules as rules
-from phoenix.simulate.experiments.svmsched_rules import SETTINGS, Setting
 from phoenix.simulate.workload import JobRecord
+from phoenix_papers.svmsched import experiment as svmsched
+from phoenix_papers.svmsched import rules
+from phoenix_papers.svmsched.rules import SETTINGS, Setting
 from schemas import facts as f
 from schemas.reasons import Code
 from services.domain.custody.meta import Meta

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phoenix.simulate.experiments import thiao
-from phoenix.simulate.experiments import thiao_product as product
-from phoenix.simulate.experiments import thiao_rules as rules
-from phoenix.simulate.experiments.thiao_rules import IDEAL, MEASURED, Costs, Run
+from phoenix_papers.thiao import experiment as thiao
+from phoenix_papers.thiao import product, rules
+from phoenix_papers.thiao.rules import IDEAL, MEASURED, Costs, Run
 
 SEEDS = range(1, 6)
 

@@ -12,14 +12,15 @@ from phoenix.cli.errors import CliError
 from phoenix.search import space
 from phoenix.search.trials import Trial
 from phoenix.simulate import engine, experiment
-from phoenix.simulate.experiments import phoenix_cloud_inputs, phoenix_cloud_rules
 from phoenix.simulate.metrics import measure
-from phoenix.tune import worlds
-from phoenix.tune.bench_cloud import Cloud
 from phoenix.tune.bench_file import File
 from phoenix.tune.goals import HOSTS, Values, parse
 from phoenix.tune.report import gains, name_of, verdict
 from phoenix.tune.searching import Found, own_on
+from phoenix_papers.phoenix_cloud import inputs as phoenix_cloud_inputs
+from phoenix_papers.phoenix_cloud import rules as phoenix_cloud_rules
+from phoenix_papers.phoenix_cloud import worlds
+from phoenix_papers.phoenix_cloud.bench import Cloud
 from schemas.config import Order, Victims
 from services.runtime.config.file import ConfigError
 from tests.support.tuning import SITE, written

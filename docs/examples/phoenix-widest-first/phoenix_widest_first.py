@@ -20,11 +20,9 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from schemas.options import read
-from schemas.reasons import Code, because
-from services.scheduler.core.policies.order import Order, Situation, Start, fitting_lanes
-from services.scheduler.core.state.queue import Lane
-from services.scheduler.core.state.shape import Shape
+from phoenix.plugin.policies import Code, Lane, Order, Shape, Situation, Start, because, fitting_lanes, settings
+
+API = 1  # the version of `phoenix.plugin` that this was written for
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -45,10 +43,10 @@ class Turn(NamedTuple):
 
 def plan(situation: Situation) -> list[Start]:
     """Units to start now.  Changes nothing: it plans in a copy of the room."""
-    settings, queue = read(Settings, situation.policy.options), situation.queue
+    chosen, queue = settings(Settings, situation.policy.options), situation.queue
     heap: list[Turn] = []
     for lane in fitting_lanes(queue, situation.room):
-        _push(heap, settings, situation, lane, 0)
+        _push(heap, chosen, situation, lane, 0)
     if not heap:  # the usual end over a long queue: be quick
         return []
     room, found = situation.room.copy(), list[Start]()
@@ -57,22 +55,22 @@ def plan(situation: Situation) -> list[Start]:
         shape = turn.lane.key.shape
         hosts = room.take(shape)
         if hosts is not None:  # rule 4: else the whole lane is done with
-            why = because(Code.BY_POLICY, policy="widest-first", width=width(settings, shape))
+            why = because(Code.BY_POLICY, policy="widest-first", width=width(chosen, shape))
             found.append(Start(turn.lane[turn.taken].unit, shape, hosts, why))
-            _push(heap, settings, situation, turn.lane, turn.taken + 1)
+            _push(heap, chosen, situation, turn.lane, turn.taken + 1)
     return found
 
 
-def width(settings: Settings, shape: Shape) -> int:
+def width(chosen: Settings, shape: Shape) -> int:
     """Rule 2."""
-    return shape.nodes if settings.by == "hosts" else shape.nodes * shape.cores
+    return shape.nodes if chosen.by == "hosts" else shape.nodes * shape.cores
 
 
-def _push(heap: list[Turn], settings: Settings, situation: Situation, lane: Lane, taken: int) -> None:
+def _push(heap: list[Turn], chosen: Settings, situation: Situation, lane: Lane, taken: int) -> None:
     """The lane's next unit joins, if its throttle and its owner's limits let it start."""
     if taken < situation.queue.allowance(lane):
         place = lane[taken]
-        heapq.heappush(heap, Turn(place.rank, -width(settings, lane.key.shape), place.entered, taken, lane))
+        heapq.heappush(heap, Turn(place.rank, -width(chosen, lane.key.shape), place.entered, taken, lane))
 
 
 ORDER = Order(plan)

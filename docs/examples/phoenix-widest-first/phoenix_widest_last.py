@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad, choose_by, newest_first
+from phoenix.plugin.policies import Candidate, Choice, HostLoad, choose_by, newest_first
+
+API = 1  # the version of `phoenix.plugin` that this was written for
 
 
 def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:

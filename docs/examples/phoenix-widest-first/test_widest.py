@@ -3,10 +3,9 @@
 from phoenix_widest_first import ORDER, Settings, width
 from phoenix_widest_last import choose
 
+from phoenix.plugin.policies import BatchPolicy, Shape
 from phoenix.policy_check import check_order, check_victims
 from phoenix.policy_check.department import Case, Department, HostCase, JobCase
-from schemas.config import BatchPolicy
-from services.scheduler.core.state.shape import Shape
 
 HOSTS = (HostCase(4, 8192, False), HostCase(4, 8192, False))
 

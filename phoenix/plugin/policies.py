@@ -1,0 +1,72 @@
+"""What a policy imports: the types of orders, victim orders and scaling rules, what they are shown, and what they answer.
+
+| | |
+|---|---|
+| an order | `Order`, of a function from a `Situation` to `Start`s; `Queue` in `Lane`s of units, `Room`, `Forecast` |
+| victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
+| a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
+| all of them | `because` with a `Code` for reasons; `settings` reads a policy's own options |
+
+`docs/howto/plugins.md` says what a policy may do, `phoenix policies check NAME` tries it.
+"""
+
+from schemas.config import BatchPolicy, Option, WebPolicy
+from schemas.options import read as settings
+from schemas.reasons import Code, Reason, because
+from services.scheduler.core.policies.order import (
+    Agenda,
+    Order,
+    Reserved,
+    Situation,
+    Start,
+    fitting_lanes,
+    push_next,
+)
+from services.scheduler.core.policies.scale import Heard, Memory, Rule, Track
+from services.scheduler.core.policies.victims import (
+    Candidate,
+    Choice,
+    HostLoad,
+    choose_by,
+    newest_first,
+    oldest_first,
+)
+from services.scheduler.core.state.forecast import Forecast
+from services.scheduler.core.state.load import Sample
+from services.scheduler.core.state.queue import Lane, Queue
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Place, Shape
+
+__all__ = [
+    "Agenda",
+    "BatchPolicy",
+    "Candidate",
+    "Choice",
+    "Code",
+    "Forecast",
+    "Heard",
+    "HostLoad",
+    "Lane",
+    "Memory",
+    "Option",
+    "Order",
+    "Place",
+    "Queue",
+    "Reason",
+    "Reserved",
+    "Room",
+    "Rule",
+    "Sample",
+    "Shape",
+    "Situation",
+    "Start",
+    "Track",
+    "WebPolicy",
+    "because",
+    "choose_by",
+    "fitting_lanes",
+    "newest_first",
+    "oldest_first",
+    "push_next",
+    "settings",
+]

@@ -1,0 +1,42 @@
+"""The papers' replicas: SVMSched, InterGrid, Thiao and Phoenix Cloud, as a plug-in package of the same distribution.
+
+What is here could be anybody's: it enters by entry points (`pyproject.toml`), imports of the product what `phoenix.plugin`
+promises, and nothing of the product imports it.  A test holds it to that (`tests/unit/test_plugin_interface.py`).
+
+| package | replica of |
+|---|---|
+| `phoenix_cloud` | Phoenix Cloud: one shared cluster against two dedicated ones; also what `phoenix tune` searches |
+| `autoscale` | Phoenix Cloud's web scaling rule, against target tracking |
+| `policies` | none: every order with every order of victims, on four logs |
+| `svmsched` | R. Chakode's thesis: services that share a cluster |
+| `intergrid` | Salehi, Javadi and Buyya: leases among external ones that make way |
+| `thiao` | Thiao's idle cores: VMs beside a host's own job |
+"""
+
+from typing import Final
+
+from phoenix.plugin import Experiment
+
+API: Final = 1
+
+PHOENIX_CLOUD: Final = Experiment(
+    "the paper's comparison: one shared cluster against two dedicated ones",
+    "phoenix_papers.phoenix_cloud.experiment",
+    "phoenix_papers.phoenix_cloud.bench",
+)
+SVMSCHED: Final = Experiment(
+    "services that share a cluster: static parts against short jobs that borrow", "phoenix_papers.svmsched.experiment"
+)
+POLICIES: Final = Experiment(
+    "every order with every order of victims, on four logs", "phoenix_papers.policies.experiment"
+)
+INTERGRID: Final = Experiment(
+    "leases with time slots among external ones that make way for them, by whom and at what cost",
+    "phoenix_papers.intergrid.experiment",
+)
+THIAO: Final = Experiment(
+    "whole-node jobs of one thread: what VMs beside a host's own job are worth", "phoenix_papers.thiao.experiment"
+)
+AUTOSCALE: Final = Experiment(
+    "how web scaling rules follow a day-and-night load", "phoenix_papers.autoscale.experiment"
+)

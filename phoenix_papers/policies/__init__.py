@@ -1,0 +1,1 @@
+"""Every order with every order of victims, on the same windows of four logs."""

@@ -1,0 +1,1 @@
+"""Thiao: VMs on the cores that jobs of one thread leave idle."""
