@@ -1,4 +1,4 @@
-"""`phoenix audit`: who asked for what, from where, and what came of it."""
+"""`phoenix audit`: the audit: who requested what, from where, and the outcome."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ What is recorded, and for how long: docs/reference/audit.md"""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--user", "-u", metavar="U", help="who asked")
-    parser.add_argument("--department", "-d", metavar="D", help="whose people asked; operators for operators")
+    parser.add_argument("--department", "-d", metavar="D", help="requests by this department (operators: by operators)")
     parser.add_argument(
         "--kind", "-k", metavar="KIND", help="job.submit, config.apply, session.open, …; or job. for all of it"
     )
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     period.add_since(parser)
     parser.add_argument("--last", "-n", type=count, metavar="N", help=f"how many (default {LAST}; with --since: all)")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what is asked, until Ctrl-C")
+    parser.add_argument("--follow", "-f", action="store_true", help="follow new requests, until Ctrl-C")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if not found and args.user:
         where.check_user(args.user)  # not before: who is no longer of the cloud is still in the audit
     if not found and not args.follow:
-        print("phoenix: nothing of that is recorded", file=sys.stderr)
+        print("phoenix: no matching requests are recorded", file=sys.stderr)
     if args.follow:
         for records in follow(client, chosen, end):
             _print(records, args.json)

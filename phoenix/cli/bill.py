@@ -1,4 +1,4 @@
-"""`phoenix bill`: what departments owe for what they had, by a price table; each line leads to its job.
+"""`phoenix bill`: the bill of each department, by a price table; each line leads to its job.
 
 Rules
   1. Whole days (UTC).  Of days that are over it is the same whenever it is asked for, by the same table, whose digest is shown.
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--department", "-d", metavar="D", help="only this department")
     parser.add_argument("--since", metavar="DAY", help="from the beginning of that day (default: of this month), UTC")
     parser.add_argument("--until", metavar="DAY", help="up to the beginning of that day (default: until now)")
-    parser.add_argument("--by", choices=tuple(BY), default="department", help="one row for each (default: department)")
+    parser.add_argument("--by", choices=tuple(BY), default="department", help="group by (default: department)")
     parser.add_argument("--csv", action="store_true", help="every line, as CSV")
 
 
@@ -115,9 +115,9 @@ def _notes(bill: Bill, asked: Asked, began: float, *, in_head: bool) -> list[str
     """For standard error: what whoever reads only the sums would not see.  `in_head`: that it is so far is said there."""
     found = []
     if bill.unpriced_ms:  # rule 4
-        found.append(f"no price fits {_hours(bill.unpriced_ms)} core-hours that were used; they cost nothing here")
+        found.append(f"no price matches {_hours(bill.unpriced_ms)} core-hours that were used; they cost nothing here")
     if asked.days.stop / 1000 <= began:
-        found.append(f"nothing is known of that time: the cloud began at {_second(began)} (UTC)")
+        found.append(f"there is no data for that time: the cloud began at {_second(began)} (UTC)")
     if (until := asked.until) is not None and not in_head:
         found.append(f"this bill is so far, until {_second(until)} (UTC): it will change")
     return found
@@ -130,7 +130,7 @@ def period(since_text: str | None, until_text: str | None, now: float) -> range:
     since = _day("--since", since_text, now) if since_text else int(month.timestamp()) * 1000
     until = _day("--until", until_text, now) if until_text else today + DAY_MS
     if since > today:
-        raise mistyped(f"--since {since_text} is to come", "nothing is known of it yet")
+        raise mistyped(f"--since {since_text} is to come", "it lies in the future: there is no data yet")
     if until <= since:
         raise mistyped(
             f"there is no day from {_text(since)} to {_text(until)} (UTC)", "--until names a day after that of --since"

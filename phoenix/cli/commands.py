@@ -32,67 +32,78 @@ COMMANDS: Final = (
     Command(
         "config", "check, compare or apply a configuration while running", _CLOUD, ("check", "diff", "apply"), True
     ),
-    Command("doctor", "is an OpenNebula ready for this cloud, and if not, what to do", _CLOUD, reads=True),
-    Command("token", "HTTP tokens with an end: create, list, revoke", _CLOUD, ("create", "list", "revoke"), reads=True),
-    Command("snapshots", "make the services' snapshots anew from the journal", _CLOUD, ("rebuild",)),
+    Command("doctor", "check whether an OpenNebula is ready for this cloud, and say what to fix", _CLOUD, reads=True),
+    Command(
+        "token", "HTTP tokens with an expiry: create, list, revoke", _CLOUD, ("create", "list", "revoke"), reads=True
+    ),
+    Command("snapshots", "rebuild the services' snapshots from the journal", _CLOUD, ("rebuild",)),
     Command("top", "live screen: hosts by owner, queue, events", _CLOUD),
     Command("dashboard", "the live page's address, logged in; --open opens it", _CLOUD, reads=True),
     Command("submit", "submit a job script, as with sbatch", _WORK, reads=True),
-    Command("queue", "jobs that wait and run", _WORK, reads=True),
-    Command("history", "jobs since the beginning, by filter, as sacct does; rebuild", _WORK, ("rebuild",), reads=True),
+    Command("queue", "pending and running jobs", _WORK, reads=True),
+    Command("history", "all jobs since the cloud began, as sacct shows them; rebuild", _WORK, ("rebuild",), reads=True),
     Command("show", "one job: state, attempts, exit code, times", _WORK, reads=True),
-    Command("why", "why a job waits and when it starts; why a department or a host is as it is", _WORK, reads=True),
     Command(
-        "story",
-        "one job's, instance's, host's or department's whole life, with what led to each step",
+        "why",
+        "why a job waits and when it will start; why a department or a host is in its present state",
         _WORK,
         reads=True,
     ),
-    Command("output", "what a job wrote", _WORK, reads=True),
+    Command(
+        "story",
+        "the history of a job, instance, host or department, with the cause of each step",
+        _WORK,
+        reads=True,
+    ),
+    Command("output", "a job's output", _WORK, reads=True),
     Command("cancel", "cancel jobs", _WORK, reads=True),
     Command("hold", "keep pending jobs from starting", _WORK, reads=True),
     Command("release", "lift a hold", _WORK, reads=True),
     Command(
         "lease",
-        "machines for a time: create, list, show, extend, cancel",
+        "reserve reserve machines for a time: create, list, show, extend, cancel",
         _WORK,
         ("create", "list", "show", "extend", "cancel"),
         reads=True,
     ),
     Command("launch", "inside a job's script: start ranks on all its nodes", _WORK, parses=True),
-    Command("checkpoint", "inside a job's script: what it has done until now is safe", _WORK, parses=True),
+    Command("checkpoint", "inside a job's script: save the work done so far", _WORK, parses=True),
     Command("hosts", "hosts and who holds them; cordon, drain, uncordon", _SITE, ("cordon", "drain", "uncordon"), True),
     Command("departments", "departments: demand, quota, hosts held", _SITE, reads=True),
     Command(
-        "policies", "orders, victims and scaling rules: which there are, what each is", _SITE, ("show", "check"), True
+        "policies",
+        "queue orders, victim orders and scaling rules: list, explain, check",
+        _SITE,
+        ("show", "check"),
+        True,
     ),
     Command("events", "what happened; --follow for what happens", _SITE, reads=True),
-    Command("audit", "who asked for what, from where, and what came of it", _SITE, reads=True),
-    Command("lending", "whose hosts are lent to whom, on what terms", _SITE, reads=True),
-    Command("store", "what departments have in the object store, and how much each may have", _SITE, reads=True),
-    Command("usage", "who held, used, lent and lost how much, since when", _SITE, reads=True),
-    Command("bill", "what departments owe for what they had, by a price table", _SITE, reads=True),
+    Command("audit", "the audit: who requested what, from where, and the outcome", _SITE, reads=True),
+    Command("lending", "which hosts are lent to whom, and on what terms", _SITE, reads=True),
+    Command("store", "object store usage and quota of each department", _SITE, reads=True),
+    Command("usage", "hosts held, used, lent and lost by each department over time", _SITE, reads=True),
+    Command("bill", "the bill of each department, by a price table", _SITE, reads=True),
     Command("instances", "a web department's instances: state, release, host, sessions, CPU", _SITE, reads=True),
-    Command("logs", "what an instance of a web department writes", _SITE, reads=True),
+    Command("logs", "the logs of a web instance", _SITE, reads=True),
     Command("scale", "a web department's minimum or exact number of instances", _SITE, reads=True),
-    Command("deploy", "what a web department's instances run: a new release, instance by instance", _SITE, reads=True),
-    Command("releases", "a web department's releases, and how far each is", _SITE, reads=True),
-    Command(
-        "secret", "values that a web department's instances are handed", _SITE, ("set", "list", "remove"), reads=True
-    ),
+    Command("deploy", "deploy a new release to a web department, instance by instance", _SITE, reads=True),
+    Command("releases", "a web department's releases and their progress", _SITE, reads=True),
+    Command("secret", "secrets passed to a web department's instances", _SITE, ("set", "list", "remove"), reads=True),
     Command("signal", "publish a web department's load, or a claim", _SITE, reads=True),
     Command(
         "simulate",
-        "what a cluster would do with given traces, policies and sizes",
+        "simulate a cluster with given traces, policies and sizes",
         _WHAT_IF,
         reads=True,
         parses=True,
     ),
-    Command("whatif", "when a job would start; what another configuration would have done", _WHAT_IF, reads=True),
+    Command(
+        "whatif", "predict when a job would start, or replay the past under another configuration", _WHAT_IF, reads=True
+    ),
     Command("tune", "search for settings under which an experiment does better", _WHAT_IF, reads=True),
-    Command("load", "play load on a web service: requests at their time, whatever the answers", _WHAT_IF, reads=True),
+    Command("load", "generate open-loop load on a web service", _WHAT_IF, reads=True),
     Command("completion", "completion for bash, zsh or fish", _TOOL, ("bash", "zsh", "fish")),
-    Command("version", "versions of phoenix and of what it runs on", _TOOL, reads=True),
+    Command("version", "versions of phoenix and its dependencies", _TOOL, reads=True),
 )
 BY_NAME: Final = {command.name: command for command in COMMANDS}
 
@@ -109,7 +120,7 @@ VARIABLES: Final = {  # every one that this tool reads for itself
 
 def overview() -> str:
     """The text of `phoenix --help`."""
-    lines = ["usage: phoenix COMMAND [options]     (phoenix COMMAND --help tells more, with examples)", ""]
+    lines = ["usage: phoenix COMMAND [options]     (see phoenix COMMAND --help for details and examples)", ""]
     for group in (_CLOUD, _WORK, _SITE, _WHAT_IF, _TOOL):
         lines += [f"{group}:", *(f"  {c.name:<12} {c.about}" for c in COMMANDS if c.group == group), ""]
     return "\n".join([*lines, *_FOOT])
@@ -125,12 +136,12 @@ _FOOT: Final = (
     *(f"  {name:<20} {about}" for name, about in VARIABLES.items()),
     "",
     "Exit codes: 0 done, 1 failed or refused, 2 mistyped or unknown, 3 not reachable, 4 denied,",
-    "            5 no answer, so it is not known whether it is done, 130 Ctrl-C;",
+    "            5 no answer, so the outcome is unknown, 130 Ctrl-C;",
     "            submit --wait and launch: the job's own.",
     "",
     "Examples:",
     "  phoenix up --detach                      a cloud of 16 hosts on this machine",
     "  phoenix submit --wrap 'hostname; date'   a job of one line",
-    "  phoenix queue                            what waits and runs",
+    "  phoenix queue                            pending and running jobs",
     "  phoenix why 3                            why job 3 does not start",
 )

@@ -62,20 +62,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--secret", action="append", default=[], metavar="VAR=NAME", help="a variable with the value of this secret"
     )
     parser.add_argument("--unset", action="append", default=[], metavar="K", help="without this variable or secret")
-    parser.add_argument("--health-path", metavar="PATH", help="what a balancer asks for, such as /healthz")
-    parser.add_argument("--configured", action="store_true", help="begin from what the configuration says")
-    parser.add_argument("--undo", action="store_true", help="begin from the last complete release before this one")
+    parser.add_argument("--health-path", metavar="PATH", help="the path of the health check, such as /healthz")
+    parser.add_argument("--configured", action="store_true", help="start from the configuration's settings")
+    parser.add_argument("--undo", action="store_true", help="start from the last complete release before this one")
     parser.add_argument(
         "--max-unavailable",
         type=at_least_zero,
         metavar="N",
-        help="so many fewer may serve meanwhile (default: its own)",
+        help="at most N fewer instances serve meanwhile (default: the department's)",
     )
-    parser.add_argument("--max-surge", type=at_least_zero, metavar="N", help="so many more may run meanwhile")
-    parser.add_argument("--min-ready", metavar="TIME", help="a new one counts once it has served for so long: 5s, 1m")
+    parser.add_argument("--max-surge", type=at_least_zero, metavar="N", help="at most N more instances run meanwhile")
+    parser.add_argument("--min-ready", metavar="TIME", help="a new instance counts once ready for this long: 5s, 1m")
     parser.add_argument("--request", metavar="ID", help="client request id: the same id deploys only once")
     parser.add_argument("--wait", action="store_true", help="until it is complete, or given up")
-    parser.add_argument("--timeout", metavar="TIME", help="wait so long at most: 90s, 10m")
+    parser.add_argument("--timeout", metavar="TIME", help="wait at most this long: 90s, 10m")
     parser.add_argument(_COMMAND, dest="command", type=orjson.loads, help=argparse.SUPPRESS)
 
 

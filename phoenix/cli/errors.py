@@ -13,7 +13,7 @@ UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
 DENIED: Final = 4  # the credential may not do this
 UNKNOWN: Final = 5  # the cloud was asked for a change and gave no answer: whether it happens is not known
 INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
-NOT_KNOWN: Final = "whether it is done is not known"
+NOT_KNOWN: Final = "the outcome is unknown"
 
 MEANINGS: Final = {
     OK: "done",

@@ -51,9 +51,9 @@ _TIMES: Final = ("by", "start", "end", "until", "at")  # UTC seconds in a fact; 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--follow", "-f", action="store_true", help="go on with what happens, until Ctrl-C")
-    parser.add_argument("--after", type=at_least_zero, metavar="N", help="only what came after journal position N")
-    parser.add_argument("--department", "-d", metavar="D", help="only what concerns this department")
+    parser.add_argument("--follow", "-f", action="store_true", help="follow new events, until Ctrl-C")
+    parser.add_argument("--after", type=at_least_zero, metavar="N", help="only events after journal position N")
+    parser.add_argument("--department", "-d", metavar="D", help="only events of this department")
     parser.add_argument("--all", action="store_true", help=f"also {QUIET}, one a second for each web department")
     parser.add_argument(
         "--sentences", "-s", action="store_true", help="each event as one plain sentence with its reason"

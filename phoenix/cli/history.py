@@ -43,7 +43,7 @@ HELP: Final = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("verb", nargs="?", metavar="rebuild", help="make the file anew; the cloud runs on")
+    parser.add_argument("verb", nargs="?", metavar="rebuild", help="rebuild the file; the cloud keeps running")
     parser.add_argument("--department", "-d", metavar="D", help="only this department's")
     parser.add_argument("--user", "-u", metavar="USER", help="only this user's")
     parser.add_argument("--state", "-t", metavar="STATE", help=f"only these, comma separated: {' '.join(STATES)}")
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-l", type=count, default=LIMIT, metavar="N", help=f"at most N jobs (default: {LIMIT})"
     )
     parser.add_argument("--all", "-a", action="store_true", help="all of them")
-    parser.add_argument("--cursor", metavar="C", help="go on behind an earlier answer (the cursor of --json)")
+    parser.add_argument("--cursor", metavar="C", help="continue after an earlier answer (the cursor of --json)")
     parser.add_argument("--csv", action="store_true", help="as CSV, times in UTC, durations in seconds")
 
 

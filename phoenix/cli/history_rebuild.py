@@ -44,7 +44,7 @@ def _restart_monitor(layout: Layout) -> None:
         if now.get("pid") not in (None, before.get("pid")) and now.get("health") == "ok":
             return
         if time.monotonic() > end:
-            raise CliError(FAILED, "the monitor is not back: `phoenix status` and its log say more")
+            raise CliError(FAILED, "the monitor is not back: `phoenix status` and its log have details")
         time.sleep(LOOK_S)
 
 
@@ -55,5 +55,5 @@ def _monitor(layout: Layout) -> dict[str, Any]:
         raise CliError(UNREACHABLE, f"{error}; the new history is taken over when the cloud is up again") from None
     found = next((dict(one) for one in told["processes"] if one["name"] == "monitor"), None)
     if found is None:
-        raise CliError(FAILED, "no monitor runs here", "start it where it runs again: it takes the new history over")
+        raise CliError(FAILED, "no monitor runs here", "restart it where it runs: it takes over the new history")
     return found

@@ -32,9 +32,9 @@ HELP: Final = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "verb", nargs="?", metavar="cordon|drain|uncordon", help="what to do; without it: list the hosts"
+        "verb", nargs="?", metavar="cordon|drain|uncordon", help="the action; without one, list the hosts"
     )
-    parser.add_argument("host", nargs="*", metavar="HOST", help="the hosts to do it to")
+    parser.add_argument("host", nargs="*", metavar="HOST", help="the hosts to act on")
     parser.add_argument("--reason", default="", help="why; people see it in `phoenix hosts`")
     parser.add_argument(
         "--deadline", metavar="TIME", help="drain: end what still runs there after this time: 30m, 2h, or 0 for at once"
@@ -51,7 +51,9 @@ def run(args: argparse.Namespace) -> int:
     if not args.host:
         raise usage(f"which host is to be {args.verb}ed?", f"phoenix hosts {args.verb} HOST --reason WHY")
     if args.verb != "uncordon" and not args.reason:
-        raise usage("say why, for the people who will wonder", f"phoenix hosts {args.verb} {args.host[0]} --reason WHY")
+        raise usage(
+            "give a reason for the people who will ask", f"phoenix hosts {args.verb} {args.host[0]} --reason WHY"
+        )
     deadline_s = _deadline_s(args)
     client = cloud.find(args).operator()
     there = _there(client, args.host) if args.verb != "uncordon" else {}

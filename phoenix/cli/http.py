@@ -98,7 +98,7 @@ class Client:
         try:
             body = orjson.dumps(payload)
         except TypeError as error:  # `--nodes` of 20 digits
-            raise CliError(USAGE, f"that cannot be asked for: {error}") from error
+            raise CliError(USAGE, f"this cannot be requested: {error}") from error
         return _json(self.fetch("POST", path, body).body)
 
     def fetch(self, method: str, path: str, body: bytes | None = None) -> Response:
@@ -157,9 +157,7 @@ class Client:
         if method == "GET":
             return self._unreachable(error)
         text = f"{self.url} has not answered: {error}; {NOT_KNOWN}"
-        return CliError(
-            UNKNOWN, text, "look what came of it before asking again; `phoenix status` shows what is running"
-        )
+        return CliError(UNKNOWN, text, "check the outcome before you try again; `phoenix status` shows what is running")
 
 
 def refusal(answer: Response, user: str = "") -> CliError:

@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--nodes", "-N", type=count, metavar="N", help="different hosts (default 1)")
     size.add_argument("--cores", "-c", type=count, metavar="N", help="cores on each (default 1)")
     size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G; 0: all")
-    size.add_argument("--exclusive", action="store_true", help="whole hosts, shared with nobody")
+    size.add_argument("--exclusive", action="store_true", help="exclusive use of whole hosts")
     size.add_argument("--name", "-J", metavar="NAME", help="default: the script's name, or lease")
     when = parser.add_argument_group("create: when")
     when.add_argument("--duration", "-t", type=worded(_duration), metavar="TIME", help="how long: 45m, 2h")
@@ -87,8 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--request", metavar="ID", help="create, extend: the same request id is done only once")
     other = parser.add_argument_group("list, extend")
     other.add_argument("--all", action="store_true", help="list: those that have ended too")
-    other.add_argument("--by", type=worded(_duration), metavar="TIME", help="extend: so much longer")
-    other.add_argument("--until", metavar="TIME", help="extend: up to this time")
+    other.add_argument("--by", type=worded(_duration), metavar="TIME", help="extend: by this long")
+    other.add_argument("--until", metavar="TIME", help="extend: until this time")
 
 
 def prepared(argv: list[str]) -> list[str]:

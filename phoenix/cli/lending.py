@@ -1,4 +1,4 @@
-"""`phoenix lending`: whose hosts are lent to whom, on what terms, and until when."""
+"""`phoenix lending`: which hosts are lent to whom, and on what terms, and until when."""
 
 from __future__ import annotations
 

@@ -34,21 +34,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="URL", help="http://HOST:PORT/PATH, on this machine")
     load = parser.add_argument_group("load")
     load.add_argument("--rate", type=amount, metavar="R", help="requests a second")
-    load.add_argument("--for", dest="for_time", metavar="TIME", help="how long; with --shape: the table in so long")
+    load.add_argument(
+        "--for", dest="for_time", metavar="TIME", help="how long; with --shape: play the table in this time"
+    )
     load.add_argument(
         "--shape", type=files.named, metavar="FILE", help="CSV with a column `requests`: the shape of the load"
     )
     load.add_argument("--peak", type=amount, metavar="R", help="with --shape: requests a second of its busiest row")
-    load.add_argument("--scale", type=amount, metavar="F", help="with --shape: so many times the table's own rates")
+    load.add_argument("--scale", type=amount, metavar="F", help="with --shape: scale the table's rates by F")
     load.add_argument("--since", metavar="WHEN", help="with --shape: only rows from this date (or second) on")
     load.add_argument("--until", metavar="WHEN", help="with --shape: only rows before this date (or second)")
     load.add_argument("--paced", action="store_true", help="evenly; default: at random moments (Poisson)")
     load.add_argument("--seed", type=at_least_zero, default=1, metavar="N", help="of the random moments (default 1)")
     asked = parser.add_argument_group("requests")
-    asked.add_argument("--post", type=share, default=0.0, metavar="SHARE", help="so many of them are POST (0 to 1)")
+    asked.add_argument("--post", type=share, default=0.0, metavar="SHARE", help="the share of POST requests (0 to 1)")
     asked.add_argument("--body", type=at_least_zero, default=128, metavar="BYTES", help="of a POST (default 128)")
-    asked.add_argument("--fresh", type=share, default=0.0, metavar="SHARE", help="so many open their own connection")
-    asked.add_argument("--timeout", default=TIMEOUT, metavar="TIME", help=f"then it has failed (default {TIMEOUT})")
+    asked.add_argument(
+        "--fresh",
+        type=share,
+        default=0.0,
+        metavar="SHARE",
+        help="the share of requests with a connection of their own (0 to 1)",
+    )
+    asked.add_argument(
+        "--timeout", default=TIMEOUT, metavar="TIME", help=f"a request fails after this time (default {TIMEOUT})"
+    )
     asked.add_argument("--connections", type=count, metavar="N", help="open at most (default 512); more is not sent")
     asked.add_argument("--other-host", metavar="HOST", help="the URL's host, if you may put load on another machine")
     told = parser.add_argument_group("results")
@@ -56,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--csv", type=files.text_out, metavar="FILE", help="a line for each request; - is standard output"
     )
     told.add_argument(
-        "--every", default=INTERVAL, metavar="TIME", help=f"results over time in so long pieces ({INTERVAL})"
+        "--every", default=INTERVAL, metavar="TIME", help=f"results over time in intervals of this length ({INTERVAL})"
     )
     told.add_argument("--calibrate", action="store_true", help="first find out how much the generator itself can send")
 
@@ -114,7 +124,7 @@ def _check(args: argparse.Namespace) -> None:
     from phoenix.simulate import places
 
     if (args.rate is None) == (args.shape is None):
-        raise usage("say either a rate or a shape", "--rate 50 --for 60s, or --shape load.csv --peak 80 --for 4m")
+        raise usage("give either a rate or a shape", "--rate 50 --for 60s, or --shape load.csv --peak 80 --for 4m")
     if args.rate is not None and (args.peak or args.scale or args.since or args.until):
         raise usage("--peak, --scale, --since and --until belong to --shape")
     if args.rate is not None and args.for_time is None:

@@ -76,7 +76,7 @@ async def _keep_line(supervisor: Supervisor, out: TextIO) -> None:
 
 
 async def _line(supervisor: Supervisor) -> str:
-    """Who holds hosts, what waits and runs, who is not well."""
+    """Who holds hosts, pending and running jobs, who is not well."""
     status = supervisor.status()
     ill = [f"{p['name']} {p['health']}" for p in status["processes"] if p["health"] != "ok"]
     overview = await _overview(status)

@@ -1,4 +1,4 @@
-"""`phoenix logs INSTANCE`: what an instance of a web department writes, also when it is gone; of a job, as `output`."""
+"""`phoenix logs INSTANCE`: the logs of a web instance, also when it is gone; of a job, as `output`."""
 
 from __future__ import annotations
 

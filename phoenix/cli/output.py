@@ -26,8 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=job_id, metavar="JOB", help="a job (17) or an array's element (18_3)")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
     parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
-    parser.add_argument("--rank", type=at_least_zero, metavar="R", help="of this node of a job on several (default 0)")
-    parser.add_argument("--attempt", type=_attempt, metavar="N", help="of this attempt (default: the latest)")
+    parser.add_argument(
+        "--rank", type=at_least_zero, metavar="R", help="the output of this node of a multi-node job (default 0)"
+    )
+    parser.add_argument(
+        "--attempt", type=_attempt, metavar="N", help="the output the output of this attempt (default: the latest)"
+    )
     parser.add_argument(
         "--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job, - stdout"
     )

@@ -37,7 +37,7 @@ def span(since: str | None, until: str | None, now: float) -> tuple[float | None
         None if text is None else instant(name, text, now) for name, text in (("--since", since), ("--until", until))
     )
     if first is not None and first > now:
-        raise mistyped(f"--since {since} is to come", "nothing is known of it yet")
+        raise mistyped(f"--since {since} is to come", "it lies in the future: there is no data yet")
     if first is not None and last is not None and last <= first:
         raise mistyped("--until is not after --since")
     return first, last

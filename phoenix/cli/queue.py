@@ -1,4 +1,4 @@
-"""`phoenix queue`: what waits and runs, and when the first ones that wait will start, as far as that can be foreseen."""
+"""`phoenix queue`: pending and running jobs, and when the first ones that wait will start, as far as that can be foreseen."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SHORT: dict[str, str] = {}
 NAME_SHOWN: Final = 24  # characters of a job's name
 
 HELP: Final = """examples:
-  phoenix queue                         everything that waits and runs
+  phoenix queue                         all pending and running jobs
   phoenix queue --state pending         only what waits
   phoenix queue --user alice --json     for a program"""
 

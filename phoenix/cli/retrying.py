@@ -37,5 +37,5 @@ def ask_again(client: Client, path: str, request: dict[str, Any], within_s: floa
 
 def _without_answer(error: CliError, request: str, sent: bool) -> CliError:
     message = error.message if error.code == UNKNOWN or not sent else f"{error.message}; {NOT_KNOWN}"
-    hint = f"request {request}: asking again with --request {request} does it once, and tells what came of it"
+    hint = f"request {request}: retry with --request {request} does it only once and reports the outcome"
     return CliError(UNKNOWN if sent else error.code, message, hint, error.answer)

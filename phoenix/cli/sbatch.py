@@ -44,10 +44,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G; 0: all")
     size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
     size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
-    size.add_argument("--exclusive", action="store_true", default=None, help="whole hosts, shared with nobody")
+    size.add_argument("--exclusive", action="store_true", default=None, help="exclusive use of whole hosts")
     size.add_argument("-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b")
     _add_order(parser.add_argument_group("order"))
-    share = parser.add_argument_group("services that share a department")
+    share = parser.add_argument_group("one of the one of the services that share a department")
     share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
     share.add_argument(
         "--short", action="store_true", default=None, help="it is short, whatever --time says: it may borrow"
@@ -72,8 +72,8 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
     order.add_argument(
         "-q", "--qos", dest="quality", metavar="NAME", help="quality of service, of those of the department"
     )
-    order.add_argument("-H", "--hold", action="store_true", default=None, help="do not start before `phoenix release`")
-    order.add_argument("--retries", type=whole, metavar="N", help="attempts after a failure (default 0)")
+    order.add_argument("-H", "--hold", action="store_true", default=None, help="hold the job until `phoenix release`")
+    order.add_argument("--retries", type=whole, metavar="N", help="how often to retry after a failure (default 0)")
     order.add_argument(
         "--on-reclaim",
         choices=ON_RECLAIM,
@@ -90,13 +90,13 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
         "--on-term",
         choices=ON_TERM,
         metavar="|".join(ON_TERM),
-        help="what exit 0 is after SIGTERM: it was stopped, or it has completed, early (default: the department's)",
+        help="how exit code 0 after SIGTERM counts: stopped, or completed early (default: the department's)",
     )
     order.add_argument(
         "--grace",
         type=time,
         metavar="TIME",
-        help="save for so long when its host is needed, as 30s: SIGTERM to SIGKILL (at most its department's grace_max_s)",
+        help="grace period when its host is needed, SIGTERM to SIGKILL: 30s (at most the department's grace_max_s)",
     )
     order.add_argument(
         "--signal",
@@ -105,7 +105,10 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
         help="send SIG S seconds (60) before the time limit, and instead of SIGTERM; B: to the script itself",
     )
     order.add_argument(
-        "--best-effort", action="store_true", default=None, help="only on what is left; makes way for other jobs"
+        "--best-effort",
+        action="store_true",
+        default=None,
+        help="best-effort: runs on idle capacity and can be preempted",
     )
 
 
@@ -117,7 +120,7 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="where stdout goes when it is fetched; %%j job, %%a index, %%A array, %%x name, %%u user, %%N host, - stdout",
     )
-    files.add_argument("-e", "--error", metavar="FILE", help="the same for stderr")
+    files.add_argument("-e", "--error", metavar="FILE", help="where stderr is saved (same patterns)")
     files.add_argument(
         "-D",
         "--chdir",

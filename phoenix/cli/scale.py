@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     minimum, exact = _wish(args)
     for_s = _duration(args.for_time)
     where = cloud.find(args)
-    where.check_web(args.department, "its queue says how many hosts it wants; only web departments scale")
+    where.check_web(args.department, "its queue determines the hosts that it needs; only web departments can be scaled")
     body = {"minimum": minimum, "exact": exact, "for_s": for_s, "auto": args.auto}
     try:
         answer = where.operator().post(f"/v1/departments/{quote(args.department)}/scale", body)
@@ -60,7 +60,7 @@ def _wish(args: argparse.Namespace) -> tuple[int | None, int | None]:
     if args.auto and (minimum is not None or exact is not None or args.for_time):
         raise usage("--auto goes alone: it drops every number", f"phoenix scale {args.department} --auto")
     if not args.auto and (minimum is None) == (exact is None):
-        raise usage("say one of: N, --exact N, --auto", f"phoenix scale {args.department} 4")
+        raise usage("give one of N, --exact N or --auto", f"phoenix scale {args.department} 4")
     return minimum, exact
 
 

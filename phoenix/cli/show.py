@@ -116,7 +116,7 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job.get("lease"):
         found.append(("lease", _lease(job["lease"])))
     elif job.get("best_effort"):
-        found.append(("best-effort", "it makes way for production"))
+        found.append(("best-effort", "it is preempted for production"))
     if job.get("hosts"):
         found.append(("hosts", ", ".join(job["hosts"])))
     found += _checkpoint(job["attempts"])
@@ -182,7 +182,7 @@ def _checkpoint(attempts: list[dict[str, Any]]) -> list[tuple[str, str]]:
 
 def _lease(lease: dict[str, Any]) -> str:
     if not lease.get("start_at"):
-        return f"{lease['kind']}: it fills what others leave, and makes way"
+        return f"{lease['kind']}: it runs on idle capacity and can be preempted"
     deadline = f", deadline {lease['deadline_at']}" if lease.get("deadline_at") else ""
     return f"{lease['kind']}, from {lease['start_at']} to {lease['end_at']}{deadline}"
 

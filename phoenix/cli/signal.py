@@ -41,9 +41,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "value", type=worded(_utilisation), nargs="?", metavar="VALUE", help="CPU utilisation: 0.9 is 90 %%"
     )
     parser.add_argument("--requests", type=amount, metavar="RATE", help="requests that came in, per second")
-    parser.add_argument("--target", type=amount, metavar="RATE", help="… of which an instance is to serve so many")
-    parser.add_argument("--claim", type=at_least_zero, metavar="N", help="instances that are wanted in all")
-    parser.add_argument("--for", dest="for_time", type=worded(parse_time_s), metavar="TIME", help="repeat for so long")
+    parser.add_argument(
+        "--target", type=amount, metavar="RATE", help="requests per second that one instance is to serve"
+    )
+    parser.add_argument("--claim", type=at_least_zero, metavar="N", help="the total number of instances wanted")
+    parser.add_argument(
+        "--for", dest="for_time", type=worded(parse_time_s), metavar="TIME", help="repeat for this long"
+    )
     parser.add_argument(
         "--every", type=worded(parse_time_s), default="1s", metavar="TIME", help="how often (default 1s)"
     )
@@ -54,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     every_s = max(EVERY_LEAST_S, args.every)
     name, content = _content(args, every_s)
     where = cloud.find(args)
-    where.check_web(args.department, "its queue says how many hosts it wants; signals are for web departments")
+    where.check_web(args.department, "its queue determines the hosts that it needs; signals are for web departments")
     # To claim is to scale, which is not everybody's.
     client = where.operator() if name == "claim" else where.member(args.department)
     path = f"/v1/signals/{quote(args.department)}/{name}"
@@ -87,7 +91,7 @@ def _content(args: argparse.Namespace, every_s: float) -> tuple[str, dict[str, o
     """Name and payload of the signal."""
     if [args.value, args.requests, args.claim].count(None) != 2:
         raise usage(
-            "say one of VALUE, --requests and --claim", "phoenix signal web 0.9, or --requests 400, or --claim 5"
+            "give one of VALUE, --requests or --claim", "phoenix signal web 0.9, or --requests 400, or --claim 5"
         )
     if args.target is not None and args.requests is None:
         raise usage("--target goes with --requests", "phoenix signal web --requests 400 --target 100")

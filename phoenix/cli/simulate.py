@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # the simulator is imported when something is simulated
     from phoenix.simulate.experiment import Experiment
     from phoenix.simulate.scenarios import Case, Inputs
 
-_HELP: Final = """experiments that are installed (phoenix simulate NAME --help tells more):
+_HELP: Final = """experiments that are installed (see phoenix simulate NAME --help):
 {experiments}
 
 examples:

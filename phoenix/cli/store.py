@@ -1,4 +1,4 @@
-"""`phoenix store`: what departments have in the object store, and how much each may have."""
+"""`phoenix store`: object store usage and quota of each department."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     given = _given(args)
     if args.config is not None and not os.path.isfile(args.config):
-        raise usage(f"{args.config}: there is no such file", "phoenix config check FILE tells what is wrong with one")
+        raise usage(f"{args.config}: there is no such file", "phoenix config check FILE reports what is wrong with one")
     from phoenix.local import up
     from phoenix.local.stack_layout import layout
     from phoenix.local.supervisor import StartError

@@ -55,7 +55,7 @@ Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--by", choices=BY, default="department", help="one row for each (default: department)")
+    parser.add_argument("--by", choices=BY, default="department", help="group by (default: department)")
     parser.add_argument("--department", "-d", metavar="D", help="only this department")
     add_span(parser)
     parser.add_argument("--csv", action="store_true", help="the rows as CSV, in seconds")
@@ -101,7 +101,7 @@ def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -
 
 def render(answer: dict[str, Any]) -> str:
     if answer["until"] <= answer["since"]:
-        return "nothing is known of that time"
+        return "there is no data for that time"
     hours = _form(answer["site"]["cores_s"])
     parts = [_sentence(answer, hours)]
     if answer["by"] == "department":

@@ -45,7 +45,7 @@ def until_final(client: Client, job: str) -> dict[str, Any]:
             lost_since = lost_since or time.monotonic()
             if error.code != UNREACHABLE or time.monotonic() - lost_since > LOST_MAX_S:
                 raise
-            found = {"state": "not reachable, asking again"}
+            found = {"state": "not reachable, retrying"}
         if found["state"] in FINAL:
             return found
         shown = _progress(job, found["state"], shown)

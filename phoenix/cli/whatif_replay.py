@@ -67,10 +67,10 @@ def add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--config", type=files.named, metavar="FILE", help="the configuration that would have been in force"
     )
-    group.add_argument("--hosts", type=count, metavar="N", help="on so many hosts instead")
+    group.add_argument("--hosts", type=count, metavar="N", help="replay on N hosts instead")
     group.add_argument("--since", metavar="WHEN", help="24h, 7d, or a date (default: 24h)")
     group.add_argument("--until", metavar="WHEN", help="likewise (default: now)")
-    group.add_argument("--by", choices=("department", "user"), help="a row for each (default: department)")
+    group.add_argument("--by", choices=("department", "user"), help="group by (default: department)")
     group.add_argument(
         "--unknown",
         choices=("longest", "shortest"),

@@ -306,7 +306,7 @@ def test_a_bill_so_far_says_so_and_until_when() -> None:
     assert _plain(bill, asked)["so_far"] == "2026-11-23T12:00:00Z"
     assert _plain(bill, asked)["lines"][0]["so_far"] == "2026-11-23T12:00:00Z"
     assert (
-        "nothing is known of that time: the cloud began at 2026-11-24"
+        "there is no data for that time: the cloud began at 2026-11-24"
         in _notes(bill, asked, MONDAY / 1000 + 86_400, in_head=True)[-1]
     )
 

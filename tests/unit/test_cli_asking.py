@@ -60,7 +60,7 @@ def test_a_door_that_hangs_is_left_in_time_and_the_request_is_named() -> None:
     with door() as (url, _), pytest.raises(CliError) as caught:
         ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)
     assert caught.value.code == UNKNOWN
-    assert "whether it is done is not known" in caught.value.message
+    assert "the outcome is unknown" in caught.value.message
     assert "--request r1" in caught.value.hint
 
 

@@ -510,4 +510,4 @@ def test_a_period_that_is_longer_than_the_one_asked_for_is_noted() -> None:
 
 def test_of_an_unknown_time_nothing_is_shown() -> None:
     office = Office()
-    assert command.render(office.ask(since=NOON + 1e6)) == "nothing is known of that time"
+    assert command.render(office.ask(since=NOON + 1e6)) == "there is no data for that time"
