@@ -1,4 +1,4 @@
-"""What README shows to programs of others: each example runs as it stands, against a cloud that really runs."""
+"""What docs/howto/clients.md shows to other programs: each example runs as it stands, against a cloud that really runs."""
 
 from __future__ import annotations
 
@@ -191,6 +191,6 @@ async def test_requests_as_the_nats_tool_sends_them(site: Site) -> None:
 
 
 @pytest.mark.parametrize("name", ["submit_job.py", "publish_signal.py"])
-def test_readme_shows_the_examples_as_they_are(name: str) -> None:
+def test_the_page_shows_the_examples_as_they_are(name: str) -> None:
     code = re.sub(r'\A""".*?"""\n+', "", (EXAMPLES / name).read_text(), flags=re.DOTALL)
-    assert code.strip() in (ROOT / "README.md").read_text()
+    assert code.strip() in (ROOT / "docs" / "howto" / "clients.md").read_text()
