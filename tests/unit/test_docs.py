@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PROSE = [ROOT / "CONTRIBUTING.md", *DOCUMENTS]
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 PROSE_COLUMNS_MAX = 128  # CONTRIBUTING.md, rule 13; not of tables, code blocks and what is one word, as a link
 LINK = re.compile(r"\]\(([^)#\s]*)(#[^)\s]*)?\)")
 
@@ -54,4 +53,8 @@ def wide(document: Path) -> list[str]:
 
 
 def test_prose_is_no_wider_than_people_read() -> None:
-    assert [told for document in PROSE for told in wide(document)] == []
+    assert [told for document in DOCUMENTS for told in wide(document)] == []
+
+
+def test_the_readme_can_be_read_in_one_sitting() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 250
