@@ -10,7 +10,7 @@ from phoenix.cli import cloud, printing, tables
 HELP: Final = """examples:
   phoenix store            scripts and inputs, output, kept files and checkpoints of each department, and its share
   phoenix store --json     in bytes
-A user sees the own department.  What ended jobs left goes by itself: docs/reference/limits.md"""
+A user sees the own department.  What ended jobs left goes by itself: docs/reference/service-limits.md"""
 HEAD: Final = ("DEPARTMENT", "USED", "SHARE", "", "SUBMITTED", "OUTPUT", "FILES", "CHECKPOINTS")
 _MIB: Final = 1 << 20
 

@@ -1,4 +1,4 @@
-"""What a submission costs beside its turn (docs/reference/limits.md)."""
+"""What a submission costs beside its turn (docs/reference/service-limits.md)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
 
 class Nats(_Table, frozen=True, kw_only=True):
     """`url`: where clients connect and, for a server of ours, where it listens.  `credentials_dir`: keys and tokens (0700).
-    The limits are those of JetStream, and of connections, in the server's configuration (docs/reference/limits.md)."""
+    The limits are those of JetStream, and of connections, in the server's configuration (docs/reference/service-limits.md)."""
 
     url: str = "nats://127.0.0.1:7422"
     credentials_dir: Path = Path("credentials")
@@ -91,7 +91,7 @@ class Nats(_Table, frozen=True, kw_only=True):
 class Http(_Table, frozen=True, kw_only=True):
     """The public door (admission).  `url`: as guests and people reach it; default: where it listens.  `proxies`: addresses and
     networks of reverse proxies before this door and the monitor, whose word on the caller's address counts.  The limits are
-    the door's, and as many again the monitor's (docs/reference/limits.md)."""
+    the door's, and as many again the monitor's (docs/reference/service-limits.md)."""
 
     listen: str = "127.0.0.1:7480"
     url: str = ""
