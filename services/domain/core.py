@@ -3,12 +3,15 @@
 A core is made with the `Custody` fold that the shell has applied before it: it reads that fold and never changes it.  Its own
 state changes in `apply` alone.  `decide` looks at the state, never at "the message that just came in": a lost or repeated
 message cannot lose or repeat work.  The same facts give the same bytes on any machine.
+
+A core that decides many things does it in stages: a list, made from the adopted configuration.  A feature that it does not name
+is not in the list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from schemas.facts import Fact
 from services.domain.custody.meta import Meta
@@ -18,6 +21,8 @@ FAR_S: Final = 86400.0  # a core that is woken later than that, or never, is che
 EARLY_S: Final = 1e-3  # a moment may be rounded, and may come so much sooner
 Handler = Callable[[Any, Meta], None]
 Handlers = Mapping[type, Handler]  # by kind of fact: what a part of a core does with it
+Said = TypeVar("Said")  # what a decision has to say so far
+Stage: TypeAlias = Callable[[Said, float], bool]  # adds what it has to say at that time; True: the decision ends here
 
 
 class Core(Protocol):

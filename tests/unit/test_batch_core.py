@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from types import FrameType
-
 import pytest
 
 from schemas import facts as f
@@ -14,6 +11,7 @@ from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.reclaim import FAULTS_MAX
 from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE
+from tests.support.entered import entered
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
@@ -33,20 +31,10 @@ def test_a_job_of_one_node_enters_few_files_where_nothing_else_is_configured() -
     world = cluster(4, held=4)
     world.settle()
     world.submit()
-    entered: dict[str, None] = {}
-
-    def enter(frame: FrameType, event: str, _arg: object) -> None:
-        if event == "call" and "/services/" in frame.f_code.co_filename:
-            entered[frame.f_code.co_filename.rpartition("/services/")[2]] = None
-
     scheduler = core(world)
-    sys.setprofile(enter)
-    try:
-        facts = scheduler.decide(world.now)
-    finally:
-        sys.setprofile(None)
+    facts, files = entered(lambda: scheduler.decide(world.now))
     assert [type(fact) for fact in facts] == [f.UnitPlaced, f.DemandChanged]
-    assert len(entered) <= FILES_MAX, sorted(entered)
+    assert len(files) <= FILES_MAX, files
 
 
 def test_a_wide_job_gets_different_hosts() -> None:

@@ -19,7 +19,8 @@ from services.scheduler.core.web import rolls as web_rolls
 from services.scheduler.core.web import termination
 from services.scheduler.core.web.answers import Bucket
 from services.scheduler.core.web.claim import HOSTS_MAX, Room
-from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.core import Said, WebCore
+from services.scheduler.core.web.hosts import Picture
 from services.scheduler.core.web.release import Plan, Roll
 from services.scheduler.core.web.rolls import Step
 from services.scheduler.core.web.signals import LOAD_LOST_S
@@ -42,8 +43,12 @@ def core(site: Site, **policy: Any) -> WebCore:
     return found
 
 
+def seen_by(found: WebCore, now: float = 0.0) -> Picture:
+    return found.said(now).seen
+
+
 def needed(found: WebCore, wanted: int, draining: int = 0) -> int:
-    return found._needed(found._picture(found.scene(0.0), []), wanted, draining)
+    return web_claim.needed(seen_by(found), found.packing, Room(wanted, draining))
 
 
 # ------------------------------------------------------------------------------------------------------------------- hosts
@@ -87,45 +92,49 @@ def test_a_small_host_is_needed_beside_while_others_are_short() -> None:
 
 def test_what_is_in_use_is_claimed_whatever_is_needed() -> None:
     found = core(Site("s s -"))
-    seen = found._picture(found.scene(0.0), [])
-    assert [found.claim(seen, wanted, 0) for wanted in (0, 4, 6)] == [2, 2, 3]
+    rooms = [Room(wanted, 0) for wanted in (0, 4, 6)]
+    assert [web_claim.claim(seen_by(found), found.packing, room) for room in rooms] == [2, 2, 3]
 
 
 def step_of(found: WebCore, plan: Plan | None, roll: Roll | None = None) -> Step:
-    at = found.releases(0.0)
+    at = found.scene(0.0)
     return Step(None, at if roll is None else at._replace(roll=roll), plan)
 
 
 @pytest.mark.parametrize(
-    ("surge", "planned", "claim", "target", "room", "before", "if_idle"),
+    ("planned", "claim", "target", "room", "before", "if_idle"),
     [
-        ("claim", True, 3, 2, Room(3, 0), 0, 0),
-        ("idle", True, 2, 2, Room(4, 0), 0, 1),
-        ("idle", True, 1, 2, Room(2, 0), 0, 0),
-        ("idle", True, 5, 2, Room(4, 0), 0, 1),  # no more than the surge
-        ("idle", True, 1, 4, Room(4, 0), 0, 0),
-        ("idle", True, 2, 4, Room(2, 2), 0, 0),
-        ("idle", True, 3, 4, Room(3, 3), 0, 1),  # what drains beyond the wanted ones is beside
-        ("idle", False, 3, 2, Room(2, 0), 2, 2),  # kept until they are empty again
-        ("idle", False, 3, 2, Room(2, 0), 1, 1),
-        ("idle", False, 1, 2, Room(2, 0), 1, 0),
-        ("claim", False, 3, 2, Room(2, 0), 1, 0),
+        (True, 2, 2, Room(4, 0), 0, 1),
+        (True, 1, 2, Room(2, 0), 0, 0),
+        (True, 5, 2, Room(4, 0), 0, 1),  # no more than the surge
+        (True, 1, 4, Room(4, 0), 0, 0),
+        (True, 2, 4, Room(2, 2), 0, 0),
+        (True, 3, 4, Room(3, 3), 0, 1),  # what drains beyond the wanted ones is beside
+        (False, 3, 2, Room(2, 0), 2, 2),  # kept until they are empty again
+        (False, 3, 2, Room(2, 0), 1, 1),
+        (False, 1, 2, Room(2, 0), 1, 0),
     ],
 )
 def test_hosts_of_the_surge_may_be_wanted_only_if_they_are_idle(
-    surge: str, planned: bool, claim: int, target: int, room: Room, before: int, if_idle: int
+    planned: bool, claim: int, target: int, room: Room, before: int, if_idle: int
 ) -> None:
-    found = core(Site("ss ss - -"), surge=surge, max_surge=2, max_unavailable=0)
-    found.state.if_idle = before
+    found = core(Site("ss ss - -"), surge="idle", max_surge=2, max_unavailable=0)
     step = step_of(found, Plan((), 0, 0, room.wanted) if planned else None)
-    seen = found._picture(found.scene(0.0), [])
-    assert found._if_idle(seen, step, target, room, claim) == if_idle
+    assert web_claim.if_idle(seen_by(found), found.packing, step, target, room, claim, before) == if_idle
+
+
+def test_where_the_surge_is_claimed_nothing_is_wanted_only_if_it_is_idle() -> None:
+    found = core(Site("ss ss - -"), surge="claim", max_surge=2, max_unavailable=0)
+    found.state.if_idle = 1
+    for plan, room in ((Plan((), 0, 0, 3), Room(3, 0)), (None, Room(2, 0))):
+        [told] = found._claims(said_of(found, 2, step_of(found, plan)), room, 0.0)
+        assert (told.hosts, told.if_idle) == (2, 0)
 
 
 def test_a_surge_that_fills_part_of_a_host_takes_all_of_it() -> None:
     found = core(Site("ss ss - -"), surge="idle", max_surge=3, max_unavailable=0)
     step = step_of(found, Plan((), 0, 0, 5))
-    assert found._if_idle(found._picture(found.scene(0.0), []), step, 2, Room(5, 0), 9) == 2
+    assert web_claim.if_idle(seen_by(found), found.packing, step, 2, Room(5, 0), 9, 0) == 2
 
 
 @pytest.mark.parametrize(
@@ -143,7 +152,7 @@ def test_a_roll_claims_no_more_beside_than_its_surge(
 ) -> None:
     found = core(Site("ss ss"), max_surge=1, max_unavailable=0)
     step = step_of(found, None if plan_room is None else Plan((), 0, 0, plan_room))
-    assert found._room(step, target, 9, draining) == room
+    assert web_claim.room(step, target, 9, draining) == room
 
 
 # ------------------------------------------------------------------------------------------------------------------ reasons
@@ -178,7 +187,7 @@ def told(
         site.world.custody.state.hosts[name].cores = 0
     web = core(site)
     step = step_of(web, Plan((), 0, 0, 0) if planned else None, Roll(wanted=7))
-    reason = web_claim.why(web._picture(web.scene(0.0), []), step, target, room, fewer)
+    reason = web_claim.why(seen_by(web), step, target, room, fewer)
     assert reason.code is Code.ROOM_BESIDE
     return dict(reason.params)
 
@@ -227,10 +236,10 @@ def test_it_wakes_when_a_word_ends_a_signal_is_missing_or_a_try_is_due(state: di
     site = Site("ss")
     found = core(site)
     now = site.world.now
-    found._decided_at, found.state.heard_at = now, now
+    found.decided_at, found.state.heard_at = now, now
     for name, value in state.items():
         setattr(found.state, name, now + value if name in ("until", "retry_at", "load_at") else value)
-    assert found._wake() == now + wakes_s
+    assert found.wake() == now + wakes_s
 
 
 @pytest.mark.parametrize("for_s", [0.0, 9.0])
@@ -238,8 +247,8 @@ def test_it_wakes_when_a_quarantine_is_over(for_s: float) -> None:
     site = Site("ss -")
     site.world.rest("h2", for_s=for_s)
     found = core(site)
-    found.state.missing, found._decided_at = True, site.world.now
-    assert found._wake() == (site.world.now + for_s if for_s else NEVER)
+    found.state.missing, found.decided_at = True, site.world.now
+    assert found.wake() == (site.world.now + for_s if for_s else NEVER)
 
 
 # ---------------------------------------------------------------------------------------------------------------- rolling
@@ -249,13 +258,13 @@ def test_who_stands_on_a_cordoned_host_leaves_first_and_what_drains_is_told_befo
     site = Site("ss ss sd")
     site.world.cordon("h2")
     found = core(site)
-    seen = found._picture(found.scene(0.0), [])
-    order = [one.number for one in web_rolls._in_order(found.releases(0.0), seen)]
+    seen = seen_by(found)
+    order = [one.number for one in web_rolls._in_order(found.scene(0.0), seen)]
     assert order == [6, 4, 3, 5, 2, 1]
     site.world.drain("h1", by_s=None)
     found = core(site)
-    seen = found._picture(found.scene(0.0), [])
-    stays = {one.number: one.stays for one in web_rolls._in_order(found.releases(0.0), seen)}
+    seen = seen_by(found)
+    stays = {one.number: one.stays for one in web_rolls._in_order(found.scene(0.0), seen)}
     assert stays == {6: True, 4: True, 3: True, 5: True, 2: False, 1: False}
 
 
@@ -266,8 +275,8 @@ def test_only_a_newer_request_is_looked_at() -> None:
     found = core(site)
     for asked, word in ((1, 2), (2, None)):
         found.state.roll = Roll(asked=asked, failures=1)
-        at = found.releases(site.world.now)
-        step = web_rolls.step(at, found._picture(found.scene(site.world.now), []), 2)
+        at = found.scene(site.world.now)
+        step = web_rolls.step(at, seen_by(found, site.world.now), 2)
         assert (None if step.word is None else step.word.release) == word
 
 
@@ -275,9 +284,9 @@ def test_answers_that_are_worse_have_a_say_though_releases_have_none() -> None:
     site = Site("ss")
     found = core(site)
     found.state.roll = Roll(wanted=2, asked=2, good=(1, 2))
-    assert web_rolls.step(found.releases(0.0), found._picture(found.scene(0.0), []), 2).word is None
+    assert web_rolls.step(found.scene(0.0), seen_by(found), 2).word is None
     found.state.answers = {2: [Bucket(float(n), n + 1.0, 50, 25) for n in range(4)], 1: [Bucket(0.0, 1.0, 1000, 0)]}
-    word = web_rolls.step(found.releases(0.0), found._picture(found.scene(0.0), []), 2).word
+    word = web_rolls.step(found.scene(0.0), seen_by(found), 2).word
     assert word is not None
     assert (word.state, word.back_to) == ("rolled_back", 1)
 
@@ -292,10 +301,18 @@ def test_what_serves_in_a_snapshot_that_knows_no_releases_is_a_way_back() -> Non
 # ------------------------------------------------------------------------------------------------------------- new instances
 
 
+def said_of(found: WebCore, target: int, step: Step | None = None, now: float = 0.0) -> Said:
+    """A decision that has said nothing yet, where so many instances are wanted."""
+    said = found.said(now)
+    said.target, said.reason, said.step = target, because(Code.AT_MINIMUM), step or said.step
+    return said
+
+
 def placed(found: WebCore, target: int, *, spare: int = 0, step: Step | None = None) -> list[tuple[str, str, Code]]:
     """Who comes where, and why, with number at 0.0."""
-    seen = found._picture(found.scene(0.0), [])
-    facts = found._placements(step or step_of(found, None), seen, target, spare, because(Code.AT_MINIMUM))
+    said = said_of(found, target, step)
+    said.spare = spare
+    facts = found._placements(said)
     assert all(fact.reason is not None for fact in facts)
     return [(fact.unit, fact.hosts[0], fact.reason.code) for fact in facts if fact.reason is not None]
 
@@ -346,8 +363,7 @@ def test_none_comes_before_the_next_try_is_due_unless_the_release_is_another_one
 
 
 def claimed(found: WebCore, target: int, room: Room, now: float = 0.0) -> f.DemandChanged | None:
-    seen = found._picture(found.scene(now), [])
-    told = found._claim(seen, step_of(found, None), (target, because(Code.AT_MINIMUM)), room, now)
+    told = found._claims(said_of(found, target, now=now), room, now)
     return told[0] if told else None
 
 
@@ -390,9 +406,7 @@ def test_hosts_that_are_wanted_if_idle_are_none_of_the_claim_and_were_claimed_be
     assert (told.hosts, told.if_idle) == (2, 0)
     assert told.reason is not None
     assert told.reason.params["freed"] == ["h2"], "of three hosts two are wanted now"
-    seen = found._picture(found.scene(0.0), [])
-    step = step_of(found, Plan((), 0, 0, 4))
-    [told] = found._claim(seen, step, (2, because(Code.AT_MINIMUM)), Room(4, 0), 0.0)
+    [told] = found._claims(said_of(found, 2, step_of(found, Plan((), 0, 0, 4))), Room(4, 0), 0.0)
     assert (told.hosts, told.if_idle) == (1, 1)
 
 
@@ -402,33 +416,35 @@ def test_of_cordoned_hosts_the_names_are_told_in_their_order() -> None:
     for name in ("h3", "h1"):
         site.world.cordon(name)
         web.inventory.host_changed(name)
-    reason = web_claim.why(web._picture(web.scene(0.0), []), step_of(web, None), 3, Room(3, 0), 0)
+    reason = web_claim.why(seen_by(web), step_of(web, None), 3, Room(3, 0), 0)
     assert reason.params["cordoned"] == ["h1", "h3"]
 
 
 def test_one_that_is_closed_is_gone_and_one_that_leaves_drains_if_it_may() -> None:
     found = core(Site("sd b"))
-    scene = found.scene(0.0)
-    units = [scene.unit(f"web.{n}") for n in (1, 3)]
+    closes, ends = found.said(0.0), found.said(0.0)
+    units = [closes.at.unit(f"web.{n}") for n in (1, 3)]
     why = because(Code.VM_ENDED)
-    closings = [termination.close(unit, Disposal.FAILED, why) for unit in units]
-    seen = found._picture(scene, closings)
-    assert (list(seen.gone), seen.count, seen.draining) == (["web.1", "web.3"], 0, 1)
-    left = found._without(scene._replace(drain_s=1.0), found._picture(scene, []), units)
-    assert (list(left.gone), list(left.drained), left.count) == (["web.3"], ["web.1"], 0)
+    for _ in range(2):
+        closes.close([termination.close(unit, Disposal.FAILED, why) for unit in units])
+    assert (list(closes.seen.gone), closes.seen.count, closes.seen.draining) == (["web.1", "web.3"], 0, 1)
+    assert [fact.unit for fact in closes.closings] == ["web.1", "web.3"], "each is closed once"
+    ends.at = ends.at._replace(drain_s=1.0)
+    ends.end(units, why)
+    assert (list(ends.seen.gone), list(ends.seen.drained), ends.seen.count) == (["web.3"], ["web.1"], 0)
     assert found.scene(0.0).drain_s == found.policy.drain_s
     found.department = None
-    assert (found.scene(0.0).drain_s, found._most()) == (0.0, 0)
+    assert (found.scene(0.0).drain_s, found.most()) == (0.0, 0)
 
 
 def test_it_wakes_when_a_limit_allows_more_unless_there_is_no_department_any_more() -> None:
     site = Site("ss")
     found = core(site, up_limits=("1 in 10s",))
     now = site.world.now
-    found._decided_at, found.state.missing, found.state.changes = now, True, [Change(now - 4.0, 1)]
-    assert found._wake() == now + 6.0
+    found.decided_at, found.state.missing, found.state.changes = now, True, [Change(now - 4.0, 1)]
+    assert found.wake() == now + 6.0
     found.department = None
-    assert found._wake() == NEVER
+    assert found.wake() == NEVER
 
 
 @pytest.mark.parametrize(("quota", "notice"), [(None, 0), (0, 2), (1, 1), (2, 0), (3, 0)])
@@ -456,8 +472,8 @@ def test_it_wakes_when_an_instance_that_a_roll_waits_for_will_be_ready(ready_s: 
     site = Site("ss")
     found = core(site, min_ready_s=ready_s)
     now = site.world.now
-    found._decided_at, found.state.missing, found.state.roll = now, True, Roll(wanted=7, stage="rolling")
-    assert found._wake() == now + ready_s
+    found.decided_at, found.state.missing, found.state.roll = now, True, Roll(wanted=7, stage="rolling")
+    assert found.wake() == now + ready_s
 
 
 @pytest.mark.parametrize(
@@ -476,7 +492,7 @@ def test_a_roll_that_only_a_host_helps_on_says_why_there_is_none(
 ) -> None:
     for spec in ("ss", "ss -"):
         found = core(Site(spec), max_surge=1, max_unavailable=0, min_ready_s=0.0, surge=surge)
-        at = found.releases(found.custody.state.at)._replace(roll=Roll(wanted=wanted, asked=wanted, stage="rolling"))
+        at = found.scene(found.custody.state.at)._replace(roll=Roll(wanted=wanted, asked=wanted, stage="rolling"))
         stuck = [dict(one.params) for one in web_rolls.why(at, target, maximum) if one.code is Code.ROLL_STUCK]
         expected = {"department": "web", "release": wanted, "hosts": 1, **told}
         assert stuck == ([expected] if spec == "ss" else [])

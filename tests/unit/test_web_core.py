@@ -12,11 +12,15 @@ from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.scheduler.core.state.load import Sample, follow, mean
 from services.scheduler.core.web.core import WebCore
-from services.scheduler.core.web.state import BACKOFF_MAX_S, backoff_s
+from services.scheduler.core.web.failures import BACKOFF_MAX_S, backoff_s
 from tests.support.ending import core, decide
+from tests.support.entered import entered
 from tests.support.world import World, cloud, web
 
 WINDOW_S = 20.0
+# The core, its autoscaler with the rule and the signals, the claim, hosts with what is held, what is looked at, boot limits,
+# what hosts could carry, custody.
+FILES_MAX = 11
 
 
 def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None = None, **policy: Any) -> World:
@@ -53,6 +57,30 @@ def running(world: World) -> list[str]:
 
 def scale(world: World, **fields: Any) -> None:
     world.write("admission", f.ScaleRequested(dept="web", user="wes", **fields))
+
+
+# ------------------------------------------------------------------------------------------------------------------- stages
+
+
+@pytest.mark.parametrize(
+    ("utilisation", "more", "kinds"),
+    [
+        (0.81, 0, []),  # nothing is said, and when it wakes is worked out
+        (1.9, 0, [f.DemandChanged]),
+        (1.9, 2, [f.DemandChanged, f.HostReleased, f.UnitPlaced]),
+    ],
+)
+def test_a_load_observation_enters_few_files_where_nothing_else_is_configured(
+    utilisation: float, more: int, kinds: list[type]
+) -> None:
+    """Whatever a department does not use costs the reader of this path nothing."""
+    world = site(rule="target-tracking")
+    world.grant("web", *[f"h{n}" for n in range(2, 2 + more)])
+    load(world, utilisation, seconds=1)
+    web_core = core(world)
+    facts, files = entered(lambda: web_core.decide_anew(world.now))
+    assert [type(fact) for fact in facts] == kinds
+    assert len(files) <= FILES_MAX, files
 
 
 # ---------------------------------------------------------------------------------------------------------------- the window

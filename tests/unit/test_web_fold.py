@@ -16,9 +16,10 @@ from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.state.load import Sample
-from services.scheduler.core.web.core import TOGETHER_S, WebCore
+from services.scheduler.core.web.core import WebCore
+from services.scheduler.core.web.failures import BACKOFF_FIRST_S, BACKOFF_MAX_S, TOGETHER_S, backoff_s
 from services.scheduler.core.web.release import STABLE_S, Roll
-from services.scheduler.core.web.state import BACKOFF_FIRST_S, BACKOFF_MAX_S, backoff_s
+from services.scheduler.core.web.reports import sessions
 from tests.support.closing import close, left_out
 from tests.support.world import World, batch, cloud, web
 
@@ -364,7 +365,7 @@ def test_who_has_the_fewest_sessions_is_known_for_so_long(after_s: float, known:
     world = site(signal_timeout_s=30.0)
     world.write("scheduler.web", _load("web", quiet=("web.2", "web.1")))
     assert core(world).state.quiet_at == world.now
-    assert core(world).quiet(world.now + after_s) == (("web.2", "web.1") if known else ())
+    assert sessions(core(world).state, 30.0, world.now + after_s) == (("web.2", "web.1") if known else ())
     world.write("scheduler.web", _load("web"))
     assert core(world).state.quiet == ("web.2", "web.1"), "nothing new of it"
 
@@ -464,8 +465,9 @@ def test_when_somebody_came_into_service_after_nobody_is_remembered() -> None:
         (lambda core: setattr(core.state, "serving", 5), "2 instances are in service, 5 are counted"),
         (lambda core: core.inventory.hosts.pop("h1"), "what the department holds differs from custody"),
         (lambda core: setattr(core, "department", None), "the department is configured otherwise"),
-        (lambda core: core.capacities.of_host.pop("h1"), "the capacities differ from custody"),
-        (lambda core: setattr(core, "_per_host", 77), "a host carries 1 instances, not 77"),
+        (lambda core: core.packing.capacities.of_host.pop("h1"), "the capacities differ from custody"),
+        (lambda core: setattr(core.packing, "_per_host", 77), "a host carries 1 instances, not 77"),
+        (lambda core: core.stages.pop(0), "the stages are those of another configuration"),
         (lambda core: core.state.drained.update({"web.1": None}), "web.1 has drained and does not drain"),
         (lambda core: core.state.drained.update({"web.9": None}), "web.9 is gone, and what was said of it is not"),
         (lambda core: core.state.followed.update({"web.9": 1}), "web.9 is gone, and what was said of it is not"),

@@ -17,7 +17,7 @@ from services.scheduler.core.web import answers as web_answers
 from services.scheduler.core.web import autoscaler
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.core.web.answers import ERRORS_MIN, GRACE, MARGIN, TIMES, Bucket, Sum
-from services.scheduler.core.web.autoscaler import Bounds, Situation, desired
+from services.scheduler.core.web.autoscaler import Autoscaler
 from services.scheduler.core.web.release import Roll
 from services.scheduler.core.web.signals import LOAD_LOST_S, UTILISATION_MAX, Word
 from services.scheduler.core.web.state import State
@@ -51,7 +51,7 @@ def number(
     at: State, *, most: int = 10, now: float = NOW, usual: tuple[str, ...] = (), **fields: Any
 ) -> tuple[int, Code, dict[str, Any]]:
     terms = policy(**fields)
-    count, reason = desired(Situation(at, terms, Bounds.of(terms), most, now, usual))
+    count, reason = Autoscaler(terms, usual).desired(at, most, now)
     return count, reason.code, dict(reason.params)
 
 
@@ -176,15 +176,15 @@ def test_the_number_falls_only_if_it_may_turn_and_rises_whatever_happens() -> No
     assert number(later, turns_per_hour_max=1, now=free_at)[0] == 1
 
 
-def test_when_more_is_allowed_is_the_budgets_time_or_a_limits() -> None:
+def test_it_wakes_when_the_budget_or_a_limit_allows_more() -> None:
     busy, changes = turned(NOW - 2000.0, NOW - 1000.0, NOW - 500.0), scale_steps.follow([], NOW - 10.0, 1)
     terms = policy(turns_per_hour_max=1, up_limits=("1 in 60s",))
-    bounds = Bounds.of(terms)
+    found = Autoscaler(terms)
     budget = scale_flaps.free_at(busy, 1, NOW)
     step = NOW + 50.0
-    assert autoscaler.freed_at(State(course=busy, changes=changes), terms, bounds, NOW) == min(step, budget)
-    assert autoscaler.freed_at(State(course=busy), terms, bounds, NOW) == budget
-    assert autoscaler.freed_at(State(changes=changes), terms, bounds, NOW) == step
+    assert found.wake_at(State(course=busy, changes=changes), NOW) == min(step, budget)
+    assert found.wake_at(State(course=busy), NOW) == budget
+    assert found.wake_at(State(changes=changes), NOW) == step
 
 
 # ------------------------------------------------------------------------------------------------------------ claims, silence
@@ -327,8 +327,8 @@ def test_by_whose_word_and_in_which_requests_is_told_with_the_number() -> None:
     assert "load_by" not in number(at, usual=("zoe",))[2]
     for told, looked_s in (({}, 0.0), ({"window_s": 2.0}, 2.0), ({"window_s": 2.0, "held_s": 9.0}, 9.0)):
         for at_s, so in ((looked_s, True), (looked_s + 0.1, False)):
-            of = Situation(state(load_by={"zoe": NOW - at_s}), policy(), Bounds.of(policy()), 10, NOW, ())
-            assert ("load_by" in autoscaler._by_word(of, because(Code.AT_MINIMUM, **told)).params) is so
+            reason = Autoscaler(policy()).by_word(state(load_by={"zoe": NOW - at_s}), because(Code.AT_MINIMUM, **told))
+            assert ("load_by" in reason.params) is so
     assert "requests_per_s" not in number(state(rate=None, per_instance=10.0))[2]
     assert "requests_per_s" not in number(state(rate=1.0, per_instance=None))[2]
 

@@ -9,6 +9,7 @@ from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import STABLE_S, Plan, Roll, Seen, Stage, Terms
+from services.scheduler.core.web.scene import is_quiet
 
 NOW = 1000.0
 TERMS = Terms(0, 1, 3)
@@ -306,10 +307,10 @@ def test_nothing_goes_back_to_what_is_forgotten() -> None:
 
 
 def test_when_releases_have_no_say() -> None:
-    assert wr.is_quiet(Roll(), 0)
-    assert not wr.is_quiet(Roll(), 1)
-    assert not wr.is_quiet(Roll(failures=1), 0)
-    assert not wr.is_quiet(ROLLING, 2)
+    assert is_quiet(Roll(), 0)
+    assert not is_quiet(Roll(), 1)
+    assert not is_quiet(Roll(failures=1), 0)
+    assert not is_quiet(ROLLING, 2)
 
 
 def test_what_ran_before_the_configuration_changed_says_nothing_of_release_0_also_after_a_deploy() -> None:

@@ -12,6 +12,7 @@ from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import GOOD_MAX, STABLE_S, Roll, Seen, Terms
+from services.scheduler.core.web.scene import is_quiet
 
 NOW = 1000.0
 TERMS = Terms(0, 1, 3)
@@ -229,7 +230,7 @@ def test_when_somebody_will_be_ready_or_the_release_have_stood(
     ],
 )
 def test_releases_have_no_say_while_nothing_is_asked_of_them(roll: Roll, asked: int, quiet: bool) -> None:
-    assert wr.is_quiet(roll, asked) is quiet
+    assert is_quiet(roll, asked) is quiet
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Which instances end now, and when somebody may have to next (`scheduler.core.web.termination`), each rule at its boundary.
+"""Which instances end now, and when somebody may have to next (`scheduler.core.web.termination`,
+`.replacement`, `.reclaim`), each rule at its boundary.
 
 The stories over time are in `test_web_ends.py`, `test_web_notice.py` and `test_web_readiness.py`.
 """
@@ -19,11 +20,13 @@ from services.domain.core import NEVER
 from services.domain.custody.state import Quota
 from services.domain.readiness import Unready
 from services.scheduler.core.state.limits import Limits
-from services.scheduler.core.web import termination
+from services.scheduler.core.web import reclaim, replacement, termination
 from services.scheduler.core.web.hosts import Picture
-from services.scheduler.core.web.release import Roll, Terms
+from services.scheduler.core.web.reclaim import ROOM_MAX_S
+from services.scheduler.core.web.release import Roll
+from services.scheduler.core.web.replacement import DOUBLINGS_MAX, WORDS_S
+from services.scheduler.core.web.scene import Scene
 from services.scheduler.core.web.state import State
-from services.scheduler.core.web.termination import DOUBLINGS_MAX, ROOM_MAX_S, WORDS_S, Scene
 from tests.unit.test_web_hosts import Site, numbers
 
 LATE_S = 15.0  # not ready for so long: overdue
@@ -51,17 +54,24 @@ class Stage:
     def scene(
         self, *, surge: int = 1, unavailable: int = 0, min_ready_s: float = 0.0, later_s: float = 0.0, **policy: Any
     ) -> Scene:
-        rules = WebPolicy(**{"unreachable_s": LATE_S, "boot_timeout_s": BOOT_S, **policy})
-        custody, terms = self.site.world.custody, Terms(unavailable, surge, 3, min_ready_s)
+        terms = {"max_surge": surge, "max_unavailable": unavailable, "min_ready_s": min_ready_s}
+        rules = WebPolicy(**{"unreachable_s": LATE_S, "boot_timeout_s": BOOT_S, **terms, **policy})
+        custody, now = self.site.world.custody, self.now + later_s
         limits = Limits(custody, lambda _unit: NEVER, lambda: rules.boot_timeout_s)
-        return Scene(custody, "web", rules, DRAIN_S, self.state, self.site.held, limits, terms, self.now + later_s)
+        return Scene(custody, "web", rules, DRAIN_S, self.site.held, self.state, limits, self.state.roll, now)
 
     def closed(self, target: int, most: int = 99, **terms: Any) -> str:
         """Who is closed, in that order."""
-        return numbers([fact.unit for fact in termination.closings(self.scene(**terms), target, most)])
+        at = self.scene(**terms)
+        return numbers([fact.unit for fact in (*termination.closings(at), *replacement.closings(at, target, most))])
 
 
-# ------------------------------------------------------------------------------------------------ rule 5: who is replaced
+def next_moment(at: Scene, target: int = 0) -> float:
+    times = [*termination.moments(at), *reclaim.moments(at), *replacement.moments(at, target, 99)]
+    return min((time for time in times if time > at.now), default=NEVER)
+
+
+# ------------------------------------------------------------------------------------------------------ who is replaced
 
 
 @pytest.mark.parametrize(
@@ -72,9 +82,9 @@ def test_overdue_is_who_is_in_service_and_was_not_ready_for_long_enough(
     words: str, not_ready: str, overdue: str
 ) -> None:
     stage = Stage("sss b d", words)
-    assert numbers(termination.not_ready(stage.scene())) == not_ready
-    assert numbers(termination.overdue(stage.scene())) == overdue
-    assert termination.overdue(stage.scene(unreachable_s=0.0)) == []
+    assert numbers(replacement.not_ready(stage.scene())) == not_ready
+    assert numbers(replacement.overdue(stage.scene())) == overdue
+    assert replacement.overdue(stage.scene(unreachable_s=0.0)) == []
 
 
 @pytest.mark.parametrize(
@@ -85,7 +95,7 @@ def test_so_many_more_are_wanted_for_now_as_are_overdue_within_the_surge_and_the
     overdue: int, surge: int, target: int, most: int, spare: int
 ) -> None:
     stage = Stage("ssss", " ".join(f"{n}g" for n in range(1, overdue + 1)))
-    assert termination.spare(stage.scene(surge=surge), target, most) == spare
+    assert replacement.spare(stage.scene(surge=surge), target, most) == spare
 
 
 @pytest.mark.parametrize(
@@ -122,7 +132,7 @@ def test_who_is_overdue_goes_as_successors_come(
 
 
 def test_who_goes_says_what_its_health_path_answered() -> None:
-    [fact] = termination.closings(Stage("ss", "1g").scene(), 1, 99)
+    [fact] = replacement.closings(Stage("ss", "1g").scene(), 1, 99)
     told = because(Code.NOT_READY, unreachable_s=LATE_S, answer="answer")
     assert fact == f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.FAILED, why=told)
 
@@ -152,7 +162,7 @@ def test_none_goes_early_before_the_next_try_is_due(retry_s: float, closed: str)
     ],
 )
 def test_it_may_be_the_balancers_network_if_they_alone_say_so_of_all(spec: str, words: str, so: bool) -> None:
-    assert termination.is_balancers_word(Stage(spec, words).scene()) is so
+    assert replacement.is_balancers_word(Stage(spec, words).scene()) is so
 
 
 # without successors: `max_unavailable` 0 and nobody can come
@@ -219,7 +229,7 @@ def test_somebody_must_have_been_ready_for_a_while_before_anybody_goes_for_it(
     more_s = max(0.0, min_ready_s - WORDS_S)
     stage.state.ready_at = {"web.2": stage.now - ready_s - more_s, "web.3": stage.now}
     assert stage.closed(2, min_ready_s=min_ready_s) == closed
-    assert termination.proven_s(stage.scene(min_ready_s=min_ready_s)) == max(min_ready_s, WORDS_S)
+    assert replacement.proven_s(stage.scene(min_ready_s=min_ready_s)) == max(min_ready_s, WORDS_S)
 
 
 def test_of_those_that_are_all_ill_who_never_served_goes_first_and_the_newest() -> None:
@@ -252,7 +262,7 @@ def test_what_is_broken_is_closed_by_what_broke_it_and_by_its_guests_word_if_it_
     said = f.InstanceReported(unit="x", attempt=1, state="ended", by="guest", exit=3)
     stage = Stage("-", ended={"web.2": said, "web.4": said})
     stage.site = site
-    found = termination.closings(stage.scene(), 4, 99)
+    found = termination.closings(stage.scene())
     assert [(fact.unit, fact.disposal, fact.why.code) for fact in found] == [
         ("web.1", Disposal.FAILED, Code.HOST_LOST),
         ("web.2", Disposal.FAILED, Code.PROGRAM_ENDED),
@@ -268,7 +278,7 @@ def test_what_was_taken_with_its_host_did_not_fail_whatever_its_guest_says() -> 
     world.write("provisioner", f.HostSeized(host="h1", dept="web"))
     assert world.unit("web.1").broken is not None
     stage.state.ended = {"web.1": f.InstanceReported(unit="web.1", attempt=1, state="ended", by="guest", exit=3)}
-    [fact] = termination.closings(stage.scene(), 1, 99)
+    [fact] = termination.closings(stage.scene())
     assert fact.disposal is Disposal.STOPPED
     assert fact.why.code is not Code.PROGRAM_ENDED
 
@@ -281,7 +291,7 @@ def test_who_ends_is_told_in_the_order_of_numbers_and_hosts_in_that_of_names() -
     for name in ("h3", "h1", "h2"):
         stage.site.world.drain(name, by_s=0.0)
         held.host_changed(name)
-    back = termination.give_up(stage.scene()._replace(held=held), Picture(held, {}, {}, {}))
+    back = reclaim.give_up(stage.scene()._replace(held=held), Picture(held, {}, {}, {}))
     assert [fact.host for fact in back if isinstance(fact, f.HostReleased)] == ["h1", "h2", "h3"]
     for name in stage.site.names:
         stage.site.world.lose(name)
@@ -315,12 +325,12 @@ def test_what_drains_is_closed_when_it_has_or_when_its_time_is_over(
         "d", drained={"web.1": None} if drained else {}, followed={} if followed is None else {"web.1": followed}
     )
     stage.site.world.unit("web.1").drains_until = stage.now + for_s
-    found = termination.closings(stage.scene(), 0, 99)
+    found = termination.closings(stage.scene())
     told = {} if followed is None else {"release": followed}
     assert [(fact.disposal, fact.why) for fact in found] == (
         [] if code is None else [(Disposal.STOPPED, because(code, **told))]
     )
-    assert termination.wake_at(stage.scene(), 0, 99) == (NEVER if for_s == 0.0 else stage.now + for_s)
+    assert next_moment(stage.scene()) == (NEVER if for_s == 0.0 else stage.now + for_s)
 
 
 def test_who_is_not_needed_drains_if_it_is_in_service_and_there_is_time() -> None:
@@ -336,7 +346,7 @@ def test_who_is_not_needed_drains_if_it_is_in_service_and_there_is_time() -> Non
     ] * 2
 
 
-# ------------------------------------------------------------------------------------------------------------- rule 4: notice
+# ---------------------------------------------------------------------------------------------------------------------- notice
 
 
 def notice(spec: str, count: int, *lowerings: tuple[int, float], drain_s: float = DRAIN_S) -> tuple[Stage, list[str]]:
@@ -345,7 +355,7 @@ def notice(spec: str, count: int, *lowerings: tuple[int, float], drain_s: float 
     custody = stage.site.world.custody
     custody.state.quotas["web"] = Quota(hosts=lowerings[-1][0], lowerings=[(n, stage.now + s) for n, s in lowerings])
     found: list[str] = []
-    for fact in termination.give_back(stage.scene()._replace(drain_s=drain_s), stage.site.picture(), count):
+    for fact in reclaim.give_back(stage.scene()._replace(drain_s=drain_s), stage.site.picture(), count):
         if isinstance(fact, f.InstanceDraining):
             found.append(f"{numbers([fact.unit])} drains {round(fact.until - stage.now, 3)}")
         elif isinstance(fact, f.AttemptClosed):
@@ -384,7 +394,7 @@ def test_on_notice_what_drains_already_has_no_longer(left_s: float, found: list[
     stage = Stage("d")
     stage.site.world.unit("web.1").drains_until = stage.now + left_s
     stage.site.world.custody.state.quotas["web"] = Quota(hosts=0, lowerings=[(0, stage.now + 9.0 + ROOM_MAX_S)])
-    facts = termination.give_back(stage.scene(), stage.site.picture(), 1)
+    facts = reclaim.give_back(stage.scene(), stage.site.picture(), 1)
     assert [round(fact.until - stage.now, 6) for fact in facts if isinstance(fact, f.InstanceDraining)] == (
         [9.0] if found else []
     )
@@ -407,24 +417,24 @@ def test_a_notice_is_answered_a_tenth_of_a_second_before_or_a_third_of_it(notice
     assert config is not None
     policy = msgspec.structs.replace(config.policy, notice_s=notice_s)
     custody.state.config = msgspec.structs.replace(config, policy=policy)
-    assert termination.room_s(custody) == pytest.approx(room_s)
+    assert reclaim.room_s(custody) == pytest.approx(room_s)
     custody.state.config = None
-    assert termination.room_s(custody) == ROOM_MAX_S
+    assert reclaim.room_s(custody) == ROOM_MAX_S
 
 
-# ----------------------------------------------------------------------------------------------------- rule 6, and the wake-up
+# ------------------------------------------------------------------------------------------------ drained hosts, the wake-up
 
 
 @pytest.mark.parametrize(("by_s", "back"), [(0.0, True), (0.1, False), (None, False)])
 def test_a_drained_host_goes_back_at_its_deadline_with_all_that_is_left(by_s: float | None, back: bool) -> None:
     stage = Stage("sb s")
     stage.site.world.drain("h1", by_s=by_s)
-    found = termination.give_up(stage.scene(), stage.site.picture(gone="2"))
+    found = reclaim.give_up(stage.scene(), stage.site.picture(gone="2"))
     why = because(Code.HOST_DRAINED, host="h1")
     closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.STOPPED, why=why)
     assert found == ([closed, f.HostReleased(host="h1", reason=why)] if back else [])
     wakes = NEVER if not by_s else stage.now + by_s
-    assert termination.wake_at(stage.scene(), 3, 99) == wakes
+    assert next_moment(stage.scene()) == wakes
 
 
 @pytest.mark.parametrize(
@@ -433,7 +443,6 @@ def test_a_drained_host_goes_back_at_its_deadline_with_all_that_is_left(by_s: fl
         ("1G", {}, {}, 1.0),  # it is overdue
         ("1g 2G", {}, {}, 1.0),
         ("1g", {}, {}, BOOT_S),  # its place is its successor's
-        ("1g", {}, {"unreachable_s": 0.0}, None),
         ("1g", {"retry_at": 5.0}, {}, 5.0),
         ("1g", {"replaced_at": 7.0}, {}, BOOT_S + 7.0),
         ("1g", {"ready_at": {"web.1": -1.0}}, {}, BOOT_S),  # who is not ready proves nothing
@@ -455,4 +464,4 @@ def test_it_wakes_when_somebody_is_overdue_has_proven_to_be_well_or_may_go(
             value += stage.now
         setattr(stage.state, name, value)
     at = stage.scene(**terms)
-    assert termination.wake_at(at, 2, 99) == (NEVER if wakes_s is None else pytest.approx(stage.now + wakes_s))
+    assert next_moment(at, 2) == (NEVER if wakes_s is None else pytest.approx(stage.now + wakes_s))

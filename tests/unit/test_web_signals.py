@@ -13,7 +13,7 @@ from schemas.facts import AUTHORS_MAX
 from schemas.reasons import Code, because
 from services.domain.text import sentence
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.scheduler.core.web.autoscaler import Bounds, Situation, desired
+from services.scheduler.core.web.autoscaler import Autoscaler
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.core.web.signals import LOAD_LOST_S, Word, claimed, usual, word
 from services.scheduler.core.web.state import State
@@ -386,8 +386,10 @@ def test_whose_word_a_step_limit_bounds_is_told() -> None:
         observed(world, utilisation=5.0, load_by=("lb", "wim"))
     reason = core(world).desired(world.now)[1]
     assert (reason.code, reason.params["load_by"]) == (Code.STEP_LIMIT, ["lb", "wim"])
-    at = Situation(core(world).state, core(world).policy, Bounds.of(WebPolicy()), 3, world.now)
-    assert desired(at)[1] == because(Code.AT_MAXIMUM, maximum=3, load_by=["lb", "wim"])
+    unbound = Autoscaler(msgspec.structs.replace(core(world).policy, up_limits=()))
+    assert unbound.desired(core(world).state, 3, world.now)[1] == because(
+        Code.AT_MAXIMUM, maximum=3, load_by=["lb", "wim"]
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,10 +28,10 @@ from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.shortage import kept_from, shares_of_others
 from services.domain.sharing.withheld import withheld
 from services.scheduler.core.policies.scale import level
+from services.scheduler.core.web import replacement
 from services.scheduler.core.web import rolls as web_rolls
-from services.scheduler.core.web import termination
 from services.scheduler.core.web.core import WebCore
-from services.scheduler.core.web.rolls import Releases
+from services.scheduler.core.web.scene import Scene
 from services.scheduler.meter.answers import Failing
 from services.scheduler.meter.meter import Last
 from services.scheduler.meter.queue import Refused, Waiting
@@ -62,7 +62,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     if core.missing(now):
         found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
     found += [*unseen(core, now, told), *refused(core, told), *failing(core, told)]
-    found += web_rolls.why(core.releases(now), target, core.department.maximum if core.department is not None else None)
+    found += web_rolls.why(core.scene(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
         found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
@@ -79,8 +79,8 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
 def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     """Rule 5."""
     silent = core.state.heard_at and core.missing(now)  # who never had a signal has no balancer that has failed
-    releases = core.releases(now)
-    given_up, course = releases.roll.given_up, web_rolls.course(releases)
+    scene = core.scene(now)
+    given_up, course = scene.roll.given_up, web_rolls.course(scene)
     return [
         *not_ready(core, now),
         *([_silence(core, now, told.last)] if silent else []),
@@ -88,12 +88,12 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *refused(core, told),
         *failing(core, told),
         *([] if given_up is None else [given_up]),
-        *([course] if course is not None and _is_kept(core, releases, now) else []),
+        *([course] if course is not None and _is_kept(core, scene, now) else []),
         *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
     ]
 
 
-def _is_kept(core: WebCore, at: Releases, now: float) -> bool:
+def _is_kept(core: WebCore, at: Scene, now: float) -> bool:
     """Instances of the wanted release have failed, and it matters: it is on its way, has stopped, or is short of instances."""
     return bool(at.roll.failures) and (at.roll.stage != "complete" or core.ready < core.desired(now)[0])
 
@@ -153,7 +153,7 @@ def _ending(core: WebCore, now: float) -> list[Reason]:
 def not_ready(core: WebCore, now: float) -> list[Reason]:
     """Rule 1."""
     scene = core.scene(now)
-    names = termination.not_ready(scene)
+    names = replacement.not_ready(scene)
     if not names:
         return []
     words = [core.state.unready[name] for name in names]
@@ -167,7 +167,7 @@ def not_ready(core: WebCore, now: float) -> list[Reason]:
         "for_s": round(max(0.0, now - readiness.since(words[0])), 1),
         "unreachable_s": core.policy.unreachable_s,
     }
-    if termination.is_balancers_word(scene):
+    if replacement.is_balancers_word(scene):
         told["by"] = sorted({who for one in words for who in one})[:ANSWERS_MAX]
     return [because(Code.NOT_READY, **told)]
 

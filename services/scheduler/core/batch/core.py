@@ -38,10 +38,10 @@ What it remembers and derives
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -52,7 +52,7 @@ from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
 from services.domain import grace
-from services.domain.core import NEVER
+from services.domain.core import NEVER, Stage
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Broken, vm_key
@@ -92,14 +92,11 @@ class Said:
     starts: list[Start]
 
 
-Stage: TypeAlias = Callable[[Said, float], bool]  # what it has to say at that time; True: the decision ends here
-
-
 class Adopted(NamedTuple):
     """A configuration, its stages, and its order.  What it does not name is not among the stages."""
 
     config: CloudConfig | None
-    stages: list[Stage]
+    stages: list[Stage[Said]]
     order: Order
 
 
@@ -457,7 +454,12 @@ class BatchCore:
         """What the configuration in force makes of this core."""
         config = self.custody.state.config
         if self._adoption is None or self._adoption.config is not config:
-            stages: list[Stage] = [self._close_ended, self._give_up_cordoned, self._answer_notice, self._start_jobs]
+            stages: list[Stage[Said]] = [
+                self._close_ended,
+                self._give_up_cordoned,
+                self._answer_notice,
+                self._start_jobs,
+            ]
             stages += [self._return_useless, self._report_demand]
             if self.policy.balance.enabled:
                 stages.append(self._rebalance)

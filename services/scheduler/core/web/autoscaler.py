@@ -1,4 +1,4 @@
-"""How many instances a web department should have, and why: the rule's number within the bounds.  Pure functions of the state.
+"""How many instances a web department should have, and why: the rule's number within the floors and bounds of its policy.
 
     a person's exact number                                       or else
     the rule's number → step limits → floors → flap budget        each may be left out
@@ -16,16 +16,17 @@ Rules
   6. `scale.requested`: a person's `exact` number overrides rules 1 to 4, a person's `minimum` is a floor, until its time has
      passed.
   7. The reason is that of the last rule that made the number another one; of equal floors the first of rule 3.
+  8. What the policy does not name is not among `floors`, `bounds` and `moments`.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.domain.scaling import Limit
 from services.scheduler.core.policies import known, scale_flaps, scale_forecast, scale_steps
 from services.scheduler.core.policies.scale_schedule import Timetable
 from services.scheduler.core.web import signals as web_signals
@@ -35,39 +36,19 @@ from services.scheduler.core.web.state import State
 Number = tuple[int, Reason]
 
 
-class Bounds(NamedTuple):
-    """What the policy's texts mean."""
-
-    timetable: Timetable
-    up: list[Limit]
-    down: list[Limit]
-
-    @classmethod
-    def of(cls, policy: WebPolicy) -> Bounds:
-        timetable = Timetable(policy.schedule, policy.schedule_zone)
-        return cls(timetable, scale_steps.limits(policy.up_limits), scale_steps.limits(policy.down_limits))
-
-    def wake_at(self, now: float, policy: WebPolicy) -> float:
-        """When a floor may be another one."""
-        return min(self.timetable.wake_at(now), scale_forecast.wake_at(now, policy))
-
-
-def freed_at(state: State, policy: WebPolicy, bounds: Bounds, now: float) -> float:
-    """When a step limit, or the flap budget, next allows more, if nothing happens."""
-    budget = scale_flaps.free_at(state.course, policy.turns_per_hour_max, now)
-    steps = scale_steps.next_free(state.changes, [*bounds.up, *bounds.down], now)
-    return min(steps, budget) if budget > now else steps
-
-
 class Situation(NamedTuple):
-    """What a number is decided on.  `most`: rule 5; `usual`: whose word on the load goes without saying."""
+    """What a bound is asked about.  `current`: instances that are wanted until now; `floor`: rule 3."""
 
     state: State
-    policy: WebPolicy
-    bounds: Bounds
+    current: int
+    floor: Number
     most: int
     now: float
-    usual: tuple[str, ...] = ()
+
+
+Floor: TypeAlias = Callable[[State, float], Number]  # at least so many at that time, and why
+Bound: TypeAlias = Callable[[Situation, Number], Number]  # the number as it has it
+Moment: TypeAlias = Callable[[State, float], float]  # when next after that time a floor or a bound may be another one
 
 
 def most(department: Department, policy: WebPolicy, per_host: int) -> int:
@@ -77,40 +58,128 @@ def most(department: Department, policy: WebPolicy, per_host: int) -> int:
     return min(policy.instances_max, department.maximum * per_host)
 
 
-def desired(at: Situation) -> Number:
-    """The number of instances that should be, and why."""
-    state, most = at.state, at.most
-    word = state.until is None or at.now < state.until
-    if word and state.exact is not None:
-        return min(state.exact, most), because(Code.SCALED_BY_PERSON, exact=state.exact, maximum=most)
-    least, told = _floor(at, state.minimum if word else None)
-    if state.target is None:
-        return min(least, most), told
-    wanted, reason = _stepped(at, state.target, _by_load(at, state.target))
-    if wanted < least:
-        wanted, reason = min(least, most), told
-    wanted, reason = _held(at, state.target, wanted, reason)
-    if wanted <= most:
-        return wanted, reason
-    by = whose(reason)
-    return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if "by" in by else {}))
+class Autoscaler:
+    """Of a policy.  `usual`: whose word on the load goes without saying."""
 
+    def __init__(self, policy: WebPolicy, usual: tuple[str, ...] = ()) -> None:
+        self.policy, self.usual = policy, usual
+        self.rule = known.RULES.get(policy.rule)  # None: it is not here, which stops who decides (`known`, rule 1)
+        self.floors: list[Floor] = [self._minimum]
+        self.bounds: list[Bound] = [self._raised]
+        self.moments: list[Moment] = []
+        if policy.schedule:
+            self.timetable = Timetable(policy.schedule, policy.schedule_zone)
+            self.floors.append(self._scheduled)
+            self.moments.append(lambda _state, now: self.timetable.wake_at(now))
+        if policy.forecast_days:
+            self.floors.append(self._foreseen)
+            self.moments.append(lambda _state, now: scale_forecast.wake_at(now, policy))
+        if policy.up_limits or policy.down_limits:
+            self.up, self.down = scale_steps.limits(policy.up_limits), scale_steps.limits(policy.down_limits)
+            self.bounds.insert(0, self._stepped)
+            self.moments.append(lambda state, now: scale_steps.next_free(state.changes, [*self.up, *self.down], now))
+        if policy.turns_per_hour_max:
+            self.bounds.append(self._held)
+            self.moments.append(lambda state, now: scale_flaps.free_at(state.course, policy.turns_per_hour_max, now))
 
-def _by_load(at: Situation, current: int) -> Number:
-    """Rule 1."""
-    state, policy = at.state, at.policy
-    claim = web_signals.claimed(state, policy, at.now)
-    if web_signals.missing(state, policy, at.now):
-        if claim is None or claim <= current:
-            return current, because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
-        return claim, _claimed(state, claim)
-    if claim is not None and not web_signals.load_known(state, at.now):
-        return claim, _claimed(state, claim)
-    wanted, reason = known.rule(policy.rule).wanted(remembered(state), state.serving, current, policy)
-    if claim and claim >= wanted:
-        load = {"load": wanted} if wanted < claim else {}
-        return claim, _claimed(state, claim, **load)
-    return wanted, _by_word(at, _in_requests(state, reason))
+    def desired(self, state: State, most: int, now: float) -> Number:
+        """The number of instances that should be, and why.  `most`: rule 5."""
+        word = state.until is None or now < state.until
+        if word and state.exact is not None:
+            return min(state.exact, most), because(Code.SCALED_BY_PERSON, exact=state.exact, maximum=most)
+        floor = self._floor(state, state.minimum if word else None, most, now)
+        if state.target is None:
+            return min(floor[0], most), floor[1]
+        number, at = self._by_load(state, state.target, now), Situation(state, state.target, floor, most, now)
+        for bound in self.bounds:
+            number = bound(at, number)
+        wanted, reason = number
+        if wanted <= most:
+            return number
+        by = whose(reason)
+        return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if "by" in by else {}))
+
+    def wake_at(self, state: State, now: float) -> float:
+        """When a floor may be another one, or a bound next allows more, if nothing happens."""
+        return min((at for moment in self.moments if (at := moment(state, now)) > now), default=NEVER)
+
+    # ------------------------------------------------------------------------------------------------------- the load
+
+    def _by_load(self, state: State, current: int, now: float) -> Number:
+        """Rule 1."""
+        policy = self.policy
+        claim = web_signals.claimed(state, policy, now)
+        if web_signals.missing(state, policy, now):
+            if claim is None or claim <= current:
+                return current, because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
+            return claim, _claimed(state, claim)
+        if claim is not None and not web_signals.load_known(state, now):
+            return claim, _claimed(state, claim)
+        rule = self.rule or known.rule(policy.rule)
+        wanted, reason = rule.wanted(remembered(state), state.serving, current, policy)
+        if claim and claim >= wanted:
+            load = {"load": wanted} if wanted < claim else {}
+            return claim, _claimed(state, claim, **load)
+        return wanted, self.by_word(state, _in_requests(state, reason))
+
+    def by_word(self, state: State, reason: Reason) -> Reason:
+        """Whose word the load is that the rule has looked at, for as long as it says."""
+        looked_s = max(float(str(reason.params.get(name, 0))) for name in ("window_s", "held_s"))
+        by = web_signals.authors(state, looked_s, self.usual)
+        return because(reason.code, **reason.params, load_by=by) if by else reason
+
+    # --------------------------------------------------------------------------------------------------------- floors
+
+    def _floor(self, state: State, asked: int | None, most: int, now: float) -> Number:
+        """Rule 3."""
+        found = self.floors[0](state, now)
+        for floor in self.floors[1:]:
+            number = floor(state, now)
+            found = number if number[0] > found[0] else found
+        if asked is not None and asked > found[0]:
+            return asked, because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
+        return found
+
+    def _minimum(self, _state: State, _now: float) -> Number:
+        return self.policy.instances_min, because(Code.AT_MINIMUM, minimum=self.policy.instances_min)
+
+    def _scheduled(self, _state: State, now: float) -> Number:
+        least, until = self.timetable.floor(now)
+        left = {} if until == NEVER else {"left_s": round(until - now, 3)}
+        return least, because(Code.SCHEDULE, minimum=least, **left)
+
+    def _foreseen(self, state: State, now: float) -> Number:
+        least, days = scale_forecast.floor(state.past, now, self.policy)
+        return least, because(Code.FORECAST, minimum=least, days=days, margin=self.policy.forecast_margin)
+
+    # --------------------------------------------------------------------------------------------------------- bounds
+
+    def _raised(self, at: Situation, number: Number) -> Number:
+        """Rule 3."""
+        least, why = at.floor
+        return (min(least, at.most), why) if number[0] < least else number
+
+    def _stepped(self, at: Situation, number: Number) -> Number:
+        """Rule 2."""
+        wanted, policy, rises = number[0], self.policy, number[0] > at.current
+        limits, texts = (self.up, policy.up_limits) if rises else (self.down, policy.down_limits)
+        allowed = scale_steps.allowed(at.state.changes, at.current, wanted, limits, at.now)
+        if allowed == wanted:
+            return number
+        told = {"wanted": wanted, "instances": at.current, "allowed": allowed}
+        return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **whose(number[1]))
+
+    def _held(self, at: Situation, number: Number) -> Number:
+        """Rule 4."""
+        wanted, budget, course = number[0], self.policy.turns_per_hour_max, at.state.course
+        if wanted >= at.current:
+            return number
+        free_at = scale_flaps.free_at(course, budget, at.now)
+        if free_at <= at.now:
+            return number
+        turns, wait_s = len(scale_flaps.recent(course, at.now)), round(free_at - at.now, 3)
+        told = {"wanted": wanted, "instances": at.current, "turns": turns}
+        return at.current, because(Code.FLAP_BUDGET, **told, budget=budget, wait_s=wait_s)
 
 
 def _claimed(state: State, claim: int, **load: int) -> Reason:
@@ -123,58 +192,9 @@ def whose(reason: Reason) -> dict[str, str | int | float | list[str]]:
     return {name: reason.params[name] for name in ("by", "load_by") if name in reason.params}
 
 
-def _by_word(at: Situation, reason: Reason) -> Reason:
-    """Whose word the load is that the rule has looked at, for as long as it says."""
-    looked_s = max(float(str(reason.params.get(name, 0))) for name in ("window_s", "held_s"))
-    by = web_signals.authors(at.state, looked_s, at.usual)
-    return because(reason.code, **reason.params, load_by=by) if by else reason
-
-
 def _in_requests(state: State, reason: Reason) -> Reason:
     """The rule speaks of utilisation; people who count requests are told them too."""
     if state.rate is None or state.per_instance is None:
         return reason
     told = {"requests_per_s": round(state.rate, 3), "requests_per_instance": state.per_instance}
     return because(reason.code, **reason.params, **told)
-
-
-def _stepped(at: Situation, current: int, number: Number) -> Number:
-    """Rule 2."""
-    wanted, policy = number[0], at.policy
-    limits, texts = (at.bounds.up, policy.up_limits) if wanted > current else (at.bounds.down, policy.down_limits)
-    allowed = scale_steps.allowed(at.state.changes, current, wanted, limits, at.now)
-    if allowed == wanted:
-        return number
-    told = {"wanted": wanted, "instances": current, "allowed": allowed}
-    return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **whose(number[1]))
-
-
-def _floor(at: Situation, asked: int | None) -> Number:
-    """Rule 3."""
-    policy = at.policy
-    least, told = policy.instances_min, because(Code.AT_MINIMUM, minimum=policy.instances_min)
-    scheduled, until = at.bounds.timetable.floor(at.now)
-    if scheduled > least:
-        left = {} if until == NEVER else {"left_s": round(until - at.now, 3)}
-        least, told = scheduled, because(Code.SCHEDULE, minimum=scheduled, **left)
-    foreseen, days = scale_forecast.floor(at.state.past, at.now, policy)
-    if foreseen > least:
-        margin = policy.forecast_margin
-        least, told = foreseen, because(Code.FORECAST, minimum=foreseen, days=days, margin=margin)
-    if asked is not None and asked > least:
-        least, told = asked, because(Code.SCALED_BY_PERSON, minimum=asked, maximum=at.most)
-    return least, told
-
-
-def _held(at: Situation, current: int, wanted: int, reason: Reason) -> Number:
-    """Rule 4."""
-    if wanted >= current:
-        return wanted, reason
-    budget, course = at.policy.turns_per_hour_max, at.state.course
-    free_at = scale_flaps.free_at(course, budget, at.now)
-    if free_at <= at.now:
-        return wanted, reason
-    turns, wait_s = len(scale_flaps.recent(course, at.now)), round(free_at - at.now, 3)
-    return current, because(
-        Code.FLAP_BUDGET, wanted=wanted, instances=current, turns=turns, budget=budget, wait_s=wait_s
-    )

@@ -233,11 +233,6 @@ def next_at(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> float
     return min((at for at in times if at > now), default=None)
 
 
-def is_quiet(roll: Roll, asked: int) -> bool:
-    """Nothing here has a say: instances come and go as if there were no releases."""
-    return roll.stage == "complete" and not roll.failures and asked <= roll.asked
-
-
 def held_back(roll: Roll, seen: Iterable[Seen], terms: Terms, now: float) -> bool:
     """Nothing is started (rules 6 and 7)."""
     return roll.stage == "stopped" or (_spent(roll, terms) and not has_stood(roll, seen, terms, now))

@@ -3,11 +3,9 @@
 Rules
   1. The core's word on a release takes effect in the decision that writes it: the facts behind it in its envelope are those of
      the state after it.
-  2. While releases have no say (`web_release.is_quiet`), nobody looks at all instances.
-  3. Of those that leave, what stands on cordoned hosts goes first, then who is not ready, then the fewest sessions, then
+  2. Of those that leave, what stands on cordoned hosts goes first, then who is not ready, then the fewest sessions, then
      the newest (`web_hosts.Picture.order`).
-  4. The terms of a roll are those of the release that is wanted; release 0 has the department's.
-  5. While releases have no say, the answers of the wanted one may still have one (`web.answers`).
+  3. While releases have no say, the answers of the wanted one may still have one (`web.answers`).
 """
 
 from __future__ import annotations
@@ -17,76 +15,23 @@ from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas.config import WebPolicy
-from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
-from services.domain import readiness
 from services.domain.core import NEVER
-from services.domain.custody.custody import Custody
-from services.domain.custody.state import Unit
 from services.scheduler.core.web import answers as web_answers
 from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web import release as web_release
 from services.scheduler.core.web.hosts import Picture
-from services.scheduler.core.web.inventory import Inventory
-from services.scheduler.core.web.release import Plan, Roll, Seen, Terms
-from services.scheduler.core.web.state import State
+from services.scheduler.core.web.release import Plan, Seen
+from services.scheduler.core.web.scene import Scene
 
 _CONTENT: Final = ("image", "command", "environment", "secrets", "health_path", "port", "template")
-
-
-class Releases(NamedTuple):
-    """What is looked at.  `roll`: as folded, or after the core's word (rule 1)."""
-
-    custody: Custody
-    dept: str
-    policy: WebPolicy
-    held: Inventory
-    state: State
-    roll: Roll
-    now: float
-
-    def request(self, number: int) -> f.ReleaseRequested | None:
-        return self.custody.state.releases.get(self.dept, {}).get(number)
-
-    @property
-    def asked(self) -> int:
-        """The newest request."""
-        return self.custody.state.release_last.get(self.dept, 0)
-
-    @property
-    def quiet(self) -> bool:
-        return web_release.is_quiet(self.roll, self.asked)
-
-    @property
-    def terms(self) -> Terms:
-        """Rule 4."""
-        bounds, policy = self.request(self.roll.wanted) or self.policy, self.policy
-        ready_s = policy.min_ready_s if bounds.min_ready_s is None else bounds.min_ready_s
-        return Terms.of(bounds.max_unavailable, bounds.max_surge, policy.start_failures_max, ready_s)
-
-    @property
-    def image(self) -> str:
-        """What new instances boot."""
-        asked = self.request(self.roll.wanted)
-        return asked.content.image if asked is not None else self.policy.image
-
-    def look(self, unit: Unit, stays: bool = True) -> Seen:
-        words = self.state.unready.get(unit.id) if unit.began_at is not None else None
-        unready_at, ready_at = readiness.since(words) if words else None, self.state.ready_at.get(unit.id, 0.0)
-        number, leaves = sort_key(unit.id)[0], unit.drains_until is not None
-        return Seen(unit.id, number, unit.release, unit.began_at, leaves, stays, unready_at, ready_at)
-
-    def live(self) -> Iterator[Seen]:
-        """All that are live, in no order that matters."""
-        units = self.custody.state.units
-        return (self.look(units[name]) for name in (*self.held.active, *self.held.draining))
 
 
 class Step(NamedTuple):
     """What releases have to say to one decision.  `word`: the core's; `at`: after it; `plan`: None while they have no say."""
 
     word: f.ReleaseChanged | None
-    at: Releases
+    at: Scene
     plan: Plan | None
 
     @property
@@ -94,9 +39,9 @@ class Step(NamedTuple):
         return [] if self.word is None else [self.word]
 
 
-def step(at: Releases, seen: Picture, target: int) -> Step:
+def step(at: Scene, seen: Picture, target: int) -> Step:
     """`seen`: without what is being closed."""
-    worse = web_answers.worse(at.state.answers, at.roll) if at.state.answers else None  # rule 5
+    worse = web_answers.worse(at.state.answers, at.roll) if at.state.answers else None  # rule 3
     if at.quiet and worse is None:
         return Step(None, at, None)
     live = list(_in_order(at, seen))
@@ -107,8 +52,8 @@ def step(at: Releases, seen: Picture, target: int) -> Step:
     return Step(word, at, None if at.quiet else web_release.plan(at.roll, live, at.terms, target, at.now))
 
 
-def _in_order(at: Releases, seen: Picture) -> Iterator[Seen]:
-    """Rule 3."""
+def _in_order(at: Scene, seen: Picture) -> Iterator[Seen]:
+    """Rule 2."""
     units, cordoned, drained = at.custody.state.units, at.held.cordoned, at.held.drained
     for name in at.held.draining:
         if name not in seen.gone:
@@ -117,25 +62,25 @@ def _in_order(at: Releases, seen: Picture) -> Iterator[Seen]:
         yield at.look(unit, unit.hosts[0] not in drained)
 
 
-def wake_at(at: Releases) -> float:
+def wake_at(at: Scene) -> float:
     """When an instance will be ready, or a release will have stood, if something depends on it."""
     found = None if at.quiet else web_release.next_at(at.roll, at.live(), at.terms, at.now)
     return NEVER if found is None else found
 
 
-def why(at: Releases, target: int, maximum: int | None) -> list[Reason]:
+def why(at: Scene, target: int, maximum: int | None) -> list[Reason]:
     """Why the release before was given up, if it was; how far the wanted one is, and what it waits for if nothing but a host
     helps.  `maximum`: hosts that there may be."""
     past = [] if at.roll.given_up is None else [at.roll.given_up]
     return past if at.quiet else [*past, *_course(at, target, maximum)]
 
 
-def course(at: Releases) -> Reason | None:
+def course(at: Scene) -> Reason | None:
     """How far the wanted release is, unless it is simply complete."""
     return None if at.quiet else web_release.why(at.roll, list(at.live()), at.terms, at.now)
 
 
-def _course(at: Releases, target: int, maximum: int | None) -> list[Reason]:
+def _course(at: Scene, target: int, maximum: int | None) -> list[Reason]:
     seen, found = list(at.live()), course(at)
     told = [] if found is None else [found]
     helps = web_release.helps(at.roll, seen, at.terms, target, at.now)

@@ -1,8 +1,6 @@
-"""What the web core remembers beside custody, and how long it waits after failures."""
+"""What the web core remembers beside custody."""
 
 from __future__ import annotations
-
-from typing import Final
 
 import msgspec
 
@@ -15,11 +13,7 @@ from services.scheduler.core.policies.scale_forecast import Bucket
 from services.scheduler.core.policies.scale_steps import Change
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.web.answers import Record
-from services.scheduler.core.web.release import STABLE_S as STABLE_S
 from services.scheduler.core.web.release import Roll
-
-BACKOFF_FIRST_S: Final = 0.5
-BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
 
 
 class State(msgspec.Struct, kw_only=True):
@@ -69,10 +63,3 @@ class State(msgspec.Struct, kw_only=True):
     replaced_at: float = 0.0  # when one that was not ready was closed last
     failed: str = ""  # the instance that failed last …
     failed_why: Reason | None = None  # … and why
-
-
-def backoff_s(failures: int) -> float:
-    """How long a replacement waits after so many failures in a row."""
-    if failures <= 1:
-        return 0.0
-    return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 2, 16))
