@@ -139,7 +139,7 @@ def test_who_has_earned_least_lends_first(earnings: list[float], hosts: int) -> 
     """K4."""
     made = equals(earnings, hosts)
     names = NAMES[: len(earnings)]
-    credits, own = made.core._state.credits, made.core._agreements.own
+    credits, own = made.core._state.credits, made.core.targets.division.agreements.own
     weight = {name: 1.0 + credits.bonus(name, own[name], made.now) for name in names}
     quotas = {name: made.custody.quota(name).hosts for name in names}
     assert sum(quotas.values()) == hosts

@@ -13,6 +13,7 @@ import msgspec
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
 from services.admission.core.admission import AdmissionCore
+from services.domain.core import NEVER
 from services.domain.custody import effects, fold, preconditions
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
@@ -23,7 +24,8 @@ from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_reconciler import HostDesk
 from services.executor.core.ledger import Ledger, LedgerState
 from services.executor.core.vm_reconciler import Fleet
-from services.provisioner.core.provisioner import ProvisionerCore
+from services.provisioner.core import turns
+from services.provisioner.core.provisioner import ProvisionerCore, Said
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.limits import Limits
 from tests.simulation.chaos import Chaos
@@ -48,8 +50,10 @@ def _clears_at_once(_desk: HostDesk, host: Any, _now: float) -> list[f.Fact]:
     return [f.HostCleared(host=host.name)]
 
 
-def _seizes_what_is_not_due(core: ProvisionerCore, name: str, _now: float) -> list[f.Fact]:
-    return [f.HostSeized(host=host, dept=name) for host in list(core.custody.index.held.get(name, ()))[:1]]
+def _seizes_what_is_not_due(core: ProvisionerCore, said: Said, _now: float) -> bool:
+    for name in [name for name in sorted(core.custody.state.quotas) if name not in said.moved]:
+        said.facts += [f.HostSeized(host=host, dept=name) for host in list(core.custody.index.held.get(name, ()))[:1]]
+    return False
 
 
 def _forgets_broken_attempts(core: BatchCore, now: float) -> list[f.AttemptClosed]:
@@ -57,12 +61,12 @@ def _forgets_broken_attempts(core: BatchCore, now: float) -> list[f.AttemptClose
     return [fact for fact in _closings(core, now) if fact.unit not in broken]
 
 
-def _grants_what_drains(core: ProvisionerCore, config: Any, wanted: dict[str, int], now: float) -> list[f.Fact]:
+def _grants_what_drains(core: ProvisionerCore, said: Said, now: float) -> bool:
     states = core.custody.index.by_state
     free = states["free"]
     states["free"] = {**free, **states["draining"]}
     try:
-        return _grant(core, config, wanted, now)
+        return _grant(core, said, now)
     finally:
         states["free"] = free
 
@@ -123,7 +127,7 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     "a unit is placed on hosts that are not held": [(preconditions, "_no_place", lambda *_: None)],
     "a department is seized within its quota": [
         (fold, "TABLE", without_precondition(f.HostSeized, _seizes_within_quota)),
-        (ProvisionerCore, "_seize", _seizes_what_is_not_due),
+        (ProvisionerCore, "_seize_overdue", _seizes_what_is_not_due),
     ],
     "a host is granted before it is released": [
         (ProvisionerCore, "_grant", _grants_what_drains),
@@ -133,11 +137,13 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     # schedulers and provisioner
     "a victim is forgotten": [(BatchCore, "_closings", _forgets_broken_attempts)],
     "walltime is ignored": [(Limits, "overdue", lambda *_: [])],
-    "wide jobs of two departments share the idle hosts": [(ProvisionerCore, "_first", lambda *_: "")],
+    "wide jobs of two departments share the idle hosts": [(turns, "whose", lambda *_: ("", NEVER))],
     "a batch core rests though something has happened": [(BatchCore, "_stir", lambda *_: None)],
     "the provisioner rests though something has happened": [(ProvisionerCore, "_apply_simply", lambda *_: None)],
     "a removed department is not closed": [(AdmissionCore, "decide", lambda *_: [])],
-    "nobody is seized, though a removed department's scheduler is gone": [(ProvisionerCore, "_seize", lambda *_: [])],
+    "nobody is seized, though a removed department's scheduler is gone": [
+        (ProvisionerCore, "_seize_overdue", lambda *_: False)
+    ],
     # executor
     "X1: deployed before it is journaled": [(Fleet, "calls", _deploys_before_it_is_journaled)],
     "X2: what has ended starts again": [

@@ -267,7 +267,7 @@ def overdue(made: Bench, now: float) -> dict[str, int]:
     found = agreed(made, now)
     config = made.custody.state.config
     assert config is not None
-    found.adjust([made.core._claim(department, now) for department in config.departments])
+    found.adjust([made.core.targets.claim(department, now) for department in config.departments])
     return {name: hosts for name, hosts in found.overdue.items() if hosts}
 
 
@@ -372,7 +372,7 @@ def test_what_web_has_is_never_overdue() -> None:
     config = made.custody.state.config
     assert config is not None
     found = agreed(made, 300.0)
-    found.adjust([made.core._claim(department, 300.0) for department in config.departments])
+    found.adjust([made.core.targets.claim(department, 300.0) for department in config.departments])
     assert (dict.fromkeys(found.overdue), [loan.borrower for loan in found.loans]) == (
         {"bio": None},
         ["bio"] * 2 + ["web"],
@@ -388,7 +388,7 @@ def test_no_deadline_is_waited_for_that_has_come() -> None:
     config = made.custody.state.config
     assert config is not None
     found = agreed(made, 200.0)
-    found.adjust([made.core._claim(department, 200.0) for department in config.departments])
+    found.adjust([made.core.targets.claim(department, 200.0) for department in config.departments])
     assert (found.overdue, found.until > 200.0) == ({"bio": 0}, True)
 
 
@@ -420,7 +420,7 @@ def test_a_contract_without_a_deadline_makes_nothing_overdue_and_the_next_deadli
     config = made.custody.state.config
     assert config is not None
     before = found.until
-    found.adjust([made.core._claim(department, 150.0) for department in config.departments])
+    found.adjust([made.core.targets.claim(department, 150.0) for department in config.departments])
     assert (before > 200.0, found.until) == (True, 200.0)
 
 
@@ -430,7 +430,7 @@ def test_claims_have_what_is_a_lenders_own_and_weigh_what_was_earned() -> None:
     made.demand("hpc", 1)
     config = made.custody.state.config
     assert config is not None
-    claims = [made.core._claim(department, 200.0) for department in config.departments]
+    claims = [made.core.targets.claim(department, 200.0) for department in config.departments]
     credits = Credits(earned={"bio": Earned(hosts_s=1e9, at=200.0)})
     found = {c.name: c for c in agreed(made, 200.0, credits).adjust(claims)}
     assert {name: claim.own for name, claim in found.items()} == {"hpc": 4, "art": 3, "bio": 0, "web": 0, "shop": 0}

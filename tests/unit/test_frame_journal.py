@@ -175,8 +175,8 @@ def test_a_field_that_is_lost_with_a_snapshot_is_named() -> None:
     folded = [Fold(None, CORES["ProvisionerCore"]) for _ in range(2)]
     assert differences(folded[0].core, folded[1].core) == []
     folded[0].core._state.if_idle["web"] = 1  # type: ignore[attr-defined]
-    folded[0].core._firm = {"web": 1}  # type: ignore[attr-defined]
-    assert differences(folded[0].core, folded[1].core) == ["ProvisionerCore._firm", "_State.if_idle"]
+    folded[0].core._quiet_until = 1.0  # type: ignore[attr-defined]
+    assert differences(folded[0].core, folded[1].core) == ["ProvisionerCore._quiet_until", "State.if_idle"]
 
 
 def test_a_recorded_journal_is_never_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

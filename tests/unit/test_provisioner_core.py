@@ -18,8 +18,12 @@ from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.provisioner.core.grants import grants
-from services.provisioner.core.provisioner import TURN_S, ProvisionerCore, _turn
+from services.provisioner.core.provisioner import ProvisionerCore
+from services.provisioner.core.turns import TURN_S, turn
+from tests.support.entered import entered
 
+# The core with its state, the targets with the policy and max-min, hours of guarantees, quotas, usable hosts, custody.
+FILES_MAX = 9
 CANCELLED = f.Disposal.CANCELLED
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
 WEB = Department(name="web", kind="web", web=WebPolicy())
@@ -357,6 +361,18 @@ def test_a_removed_department_is_told_that_it_was_removed() -> None:
     assert why(bench.decide()) == {"hpc": (Code.DEPARTMENT_REMOVED, {"department": "hpc"})}
 
 
+def test_a_demand_enters_few_files_where_nothing_else_is_configured() -> None:
+    """Neither turns, contracts, windows, idle surges nor leases cost the reader of this path anything."""
+    bench = Bench()
+    bench.settle()
+    bench.demand("web", 2)
+    loaded = ProvisionerCore(bench.custody)
+    loaded.load(bench.core.dump())  # it works out everything anew
+    facts, files = entered(lambda: loaded.decide(bench.now))
+    assert [type(fact) for fact in facts] == [f.QuotaChanged, f.QuotaChanged]
+    assert len(files) <= FILES_MAX, files
+
+
 def test_no_configuration_no_decision() -> None:
     core = ProvisionerCore(Custody())
     assert core.decide(0.0) == []
@@ -380,9 +396,9 @@ def test_check_knows_a_provisioner_that_is_quiet_though_it_has_something_to_say(
 def test_check_knows_targets_that_are_out_of_date() -> None:
     bench = Bench()
     bench.settle()
-    before = bench.core._targets
+    before = bench.core.targets.division
     bench.demand("web", 2)
-    bench.core._targets = before
+    bench.core.targets.division = before
     assert any(problem.startswith("targets are") for problem in bench.core.check())
 
 
@@ -420,7 +436,7 @@ def test_of_two_who_wait_each_has_a_turn_and_then_turns_are_twice_as_long_up_to_
     turns: float, number: int, ends: float
 ) -> None:
     """In lengths of the first turn: from 126 of them on each is as long as 64."""
-    assert _turn(1000.0 + turns * TURN_S, 1000.0, 2) == (number, 1000.0 + ends * TURN_S)
+    assert turn(1000.0 + turns * TURN_S, 1000.0, 2) == (number, 1000.0 + ends * TURN_S)
 
 
 def test_turns_grow_until_slow_hosts_can_be_gathered() -> None:
@@ -455,7 +471,7 @@ def test_a_third_department_joins_the_line_when_it_has_waited_not_when_somebody_
     bench.settle()
     bench.demand("art", 5)
     bench.settle()
-    assert bench.core._turn_ends == 116.0
+    assert bench.core.targets.division.until == 116.0
     for now in (115.5, 116.0, 116.5):
         bench.now = now
         bench.write(

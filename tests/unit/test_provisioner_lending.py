@@ -290,7 +290,7 @@ def test_a_restarted_core_decides_the_same_in_the_middle_of_loans() -> None:
         again.load(made.core.dump())
         assert again.decide(now) == []
         assert again.wake_at() == made.core.wake_at()
-        assert again.targets(now) == made.core.targets(now)
+        assert again.targets.at(now).wanted == made.core.targets.at(now).wanted
 
 
 # ----------------------------------------------------------------------------------------------------------------- credit

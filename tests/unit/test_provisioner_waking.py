@@ -13,7 +13,8 @@ from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.rules import CORDONS_HOLD, RULES
 from services.domain.custody.state import Quota
-from services.provisioner.core.provisioner import STUCK_S, TURN_S, Lowering, _quota_facts
+from services.provisioner.core.quotas import Lowering, quota_facts
+from services.provisioner.core.turns import STUCK_S, TURN_S
 from tests.unit.test_provisioner_core import CANCELLED, HPC, WEB, Bench, cordon, occupy, seized, why
 from tests.unit.test_provisioner_hosts import BIO, adopt, due, quotas, wish
 
@@ -48,7 +49,7 @@ def test_a_turn_begins_when_a_second_one_has_waited_and_goes_to_who_has_waited_l
         length = TURN_S * (1 if turn < 2 else 2)
         bench.now = 100.4 + STUCK_S + turn * TURN_S
         assert shares(bench) == expected
-        due = bench.core._turn_ends
+        due = bench.core.targets.division.until
         assert due == pytest.approx(bench.now + length)
 
 
@@ -100,7 +101,7 @@ def test_who_waits_waits_until_it_places_something_or_wants_no_more(
     what(bench)
     bench.now = 100.0 + STUCK_S
     bench.settle()
-    assert bench.core._turn_ends == pytest.approx(expected)
+    assert bench.core.targets.division.until == pytest.approx(expected)
 
 
 def test_web_waits_in_no_line() -> None:
@@ -121,7 +122,7 @@ def test_who_joins_the_line_has_no_turn_before_it_has_waited() -> None:
     bench.demand("art", 5)
     bench.now = begin + 2 * TURN_S
     assert shares(bench)["hpc"] == 5  # the third turn is not its own yet
-    assert bench.core._turn_ends == pytest.approx(begin + 2 * TURN_S - 0.5 + STUCK_S)
+    assert bench.core.targets.division.until == pytest.approx(begin + 2 * TURN_S - 0.5 + STUCK_S)
 
 
 def test_who_waited_is_forgotten_with_a_configuration_that_has_one_batch_department() -> None:
@@ -129,7 +130,7 @@ def test_who_waited_is_forgotten_with_a_configuration_that_has_one_batch_departm
     adopt(bench, HPC, WEB)
     wish(bench, "web", 1, if_idle=1)
     bench.settle()
-    assert bench.core._turn_ends == NEVER
+    assert bench.core.targets.division.until == NEVER
 
 
 # ------------------------------------------------------------------------------------------------------------ when it wakes up
@@ -344,7 +345,7 @@ def test_each_notice_stands_for_itself(
     expected: list[tuple[int, float, object]],
 ) -> None:
     quota = Quota(hosts=hosts, lowerings=lowerings)
-    found = _quota_facts(
+    found = quota_facts(
         "hpc",
         quota,
         told[-1][0],

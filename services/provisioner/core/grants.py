@@ -1,19 +1,73 @@
-"""Who is granted free hosts first, while there are fewer than the quotas promise: the others are still on their way.
+"""Which free host goes to which department.
 
 Rules
-  1. Web by priority.  Those of one priority have them as the targets divide what is short (`sharing.max_min`): up to their
-     guarantees, then up to their quotas, always the one that holds fewest for its weight.  So none waits for all of
-     another's hosts.
+  1. Free hosts, neither cordoned nor quarantined, go to departments below their quota.  While there are fewer than the quotas
+     promise, the others are still on their way: web has them first, by priority.  Those of one priority have them as the
+     targets divide what is short (`sharing.max_min`): up to their guarantees, then up to their quotas, always the one that
+     holds fewest for its weight.  So none waits for all of another's hosts.
   2. Then batch by priority, then by name, one after the other: a wide job starts when all of its hosts are there.
+  3. A department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then those that no
+     other department's need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from schemas import facts as f
 from schemas.config import CloudConfig, Department
+from schemas.reasons import Code, Reason, because
+from services.domain.constraints import satisfies
+from services.domain.custody.custody import Custody
 from services.domain.sharing.lending import bounds
 from services.domain.sharing.max_min import Part, fill
+from services.provisioner.core.state import State
+
+
+def granted(
+    custody: Custody, state: State, config: CloudConfig, wanted: Mapping[str, int], now: float
+) -> list[f.HostGranted]:
+    """`wanted`: the targets."""
+    hosts = custody.state.hosts
+    free = [
+        name
+        for name in sorted(custody.index.by_state["free"])
+        if hosts[name].quarantine_until <= now and not hosts[name].cordoned
+    ]
+    found: list[f.HostGranted] = []
+    held = {name: custody.held(name) for name in wanted}
+    for name, count in grants(config, held, wanted, len(free), now).items():
+        department = config.department(name)
+        if count and department is not None:
+            reason = _why(department, held[name], state.demand(custody, name), now)
+            chosen = _chosen(custody, state.prefers, name, free)[:count]
+            found += [f.HostGranted(host=n, dept=name, reason=reason) for n in chosen]
+            free = [n for n in free if n not in chosen]
+    return found
+
+
+def _chosen(custody: Custody, prefers: Mapping[str, tuple[str, ...]], name: str, free: list[str]) -> list[str]:
+    """Rule 3: the free hosts (by name) in the order in which the department is to have them."""
+    if not prefers:
+        return free
+    mine = prefers.get(name, ())
+    others = [c for dept, constraints in prefers.items() if dept != name for c in constraints]
+    # 1. what its jobs need; 2. what no other's need; 3. unique: the name
+    return sorted(free, key=lambda n: (not _meets(custody, n, mine), _meets(custody, n, others), n))
+
+
+def _meets(custody: Custody, name: str, constraints: Iterable[str]) -> bool:
+    host = custody.state.hosts[name]
+    return any(satisfies(name, host.cluster, host.labels, c) for c in constraints)
+
+
+def _why(department: Department, held: int, demand: int, now: float) -> Reason:
+    guarantee, _ = bounds(department, now)
+    if held < guarantee:
+        return because(Code.GUARANTEE, guarantee=guarantee, held=held)
+    if department.kind == "web":
+        return because(Code.WEB_DEMAND, department=department.name, demand=demand, held=held)
+    return because(Code.IDLE_TO_BATCH, department=department.name, held=held)
 
 
 def grants(
