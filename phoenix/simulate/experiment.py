@@ -34,8 +34,9 @@ from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, che
 from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
+from schemas.ranges import Range
 from services.domain.capabilities import ALL
-from services.runtime.config.checks import Range, check_cloud
+from services.runtime.config.checks import check_cloud
 from services.runtime.config.file import ConfigError, document_of, text_of
 from services.runtime.config.form import Form, Lines, Path_, Problem
 

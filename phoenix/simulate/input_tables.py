@@ -16,7 +16,7 @@ import msgspec
 from phoenix.cli.units import parse_time_s
 from phoenix.simulate import lublin
 from phoenix.simulate.layout import Mode, Walltime
-from services.runtime.config.checks import Range
+from schemas.ranges import Range
 from services.runtime.config.form import Form, Path_
 
 

@@ -327,7 +327,7 @@ def test_limits_are_tables_and_survive_the_round_trip() -> None:
         ("users.ann", "users.An", "should be the name of a user"),
         ("maximum_cores = 64", "maximum_cores = 0", "should be at least 1"),
         ('= "normal"', '= "norml"', 'did you mean "normal"?'),
-        ("priority = 50", "priority = 5000000", "should be between"),
+        ("priority = 50", "priority = 5000000", "should be at least -1000000 and at most 1000000"),
         ("quality.urgent", "quality.Urgent", "should be lower-case letters"),
         ("min_run_s = 60", "min_run_s = -1", "should be at least 0"),
         ("min_run_s = 60", 'min_run_s = 60\norder = "leases"', 'should be 0 with order = "leases"'),

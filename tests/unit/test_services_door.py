@@ -139,7 +139,7 @@ def test_services_are_configuration() -> None:
     [
         ({"order": "svmsched"}, {"services"}),
         ({"services": {"a": 1.0}}, {"services"}),
-        ({"order": "svmsched", "services": {"a": 0.0}}, {"services"}),
+        ({"order": "svmsched", "services": {"a": 0.0}}, {"a"}),
         ({"order": "svmsched", "services": {"A b": 1.0}}, {"services"}),
         ({"order": "svmsched", "services": {"a": 1.0}, "w_mem": 0.5}, {"w_cpu"}),
         ({"order": "svmsched", "services": {"a": 1.0}, "w_cpu": 0.3, "w_mem": 0.7}, set()),

@@ -1,4 +1,4 @@
-"""Meaning of the configuration: ranges, names and how the parts fit together.
+"""Meaning of the configuration: names, and how the parts fit together.  The range of a value stands beside its field.
 
 What it decides: whether values that have the right form can be run.  `check_cloud` takes the message itself, so a
 configuration that arrives by `config.apply` is judged by the same rules as one from the file.
@@ -19,25 +19,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import urlsplit
 
-import msgspec
-
 from schemas import ids, subjects
 from schemas.config import (
+    HOSTS_MAX,
     BatchPolicy,
     Capability,
     CloudConfig,
     Department,
-    Limits,
-    MultiFactor,
     Policy,
     User,
     WebPolicy,
 )
 from schemas.releases import HEALTH_PATH_WORDS, health_path_fits, image_fits
-from schemas.requests_base import INSTANCES_MAX
 from services.runtime.config import balance as config_balance
 from services.runtime.config import hosts as config_hosts
-from services.runtime.config import leases as config_leases
 from services.runtime.config import lending as config_lending
 from services.runtime.config import limits as config_limits
 from services.runtime.config import machines as config_machines
@@ -45,14 +40,12 @@ from services.runtime.config import policies as config_policies
 from services.runtime.config import scaling as config_scaling
 from services.runtime.config import services as config_services
 from services.runtime.config import web as config_web
-from services.runtime.config.form import Path_, Problem, shown, suggestion
+from services.runtime.config.form import Path_, Problem, ranges, shown, suggestion
 from services.runtime.log import Level as LogLevel
 
 if TYPE_CHECKING:  # config imports this module
     from services.runtime.config.file import Config
 
-DAY_S: Final = 86_400.0
-HOSTS_MAX: Final = 100_000  # ten times the largest cluster of the scale tests; more is a typing error
 DEPARTMENTS_MAX: Final = 200  # one scheduler process each
 USERS_MAX: Final = 10_000  # one block each in the server's configuration
 SOCKET_PATH_MAX: Final = 107  # bytes: what a socket's address holds
@@ -67,153 +60,20 @@ RESERVED: Final[dict[str, str]] = {
 NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
 
 
-class Range(msgspec.Struct, frozen=True):
-    """low (<) value (≤) high; `open_low`: low itself is not allowed; `open_high`: nor is high."""
-
-    low: float
-    high: float
-    open_low: bool = False
-    open_high: bool = False
-
-    def holds(self, value: float) -> bool:
-        if math.isnan(value):
-            return False
-        above = value > self.low if self.open_low else value >= self.low
-        return above and (value < self.high if self.open_high else value <= self.high)
-
-    @property
-    def right(self) -> str:
-        low = f"more than {self.low:g}" if self.open_low else f"at least {self.low:g}"
-        return f"should be {low} and {'less than' if self.open_high else 'at most'} {self.high:.12g}"
-
-
-def _positive(high: float) -> Range:
-    return Range(0, high, open_low=True)
-
-
-SHARES: Final = Range(0, 1e9)
-FACTOR: Final = Range(-1, 1)
-_RANGES: Final[dict[type, dict[str, Range]]] = {
-    Policy: {
-        "notice_s": _positive(DAY_S),  # never 0: PROTOCOL, quota.changed
-        "grace_s": Range(0, 3600),
-        "kill_s": _positive(3600),
-        "stuck_s": _positive(DAY_S),
-        "save_s": Range(0, DAY_S),
-        "skew_max_s": _positive(60),
-    },
-    Limits: {
-        "script_max_bytes": Range(1, 64 << 20),
-        "input_max_bytes": Range(1, 1 << 40),
-        "array_max": Range(1, 1_000_000),
-        "jobs_pending_max": Range(1, 10_000_000),
-        "output_max_bytes": Range(1, 1 << 40),
-        "checkpoint_files_max": Range(1, 1000),
-        "checkpoint_max_bytes": Range(
-            0, 256 << 20
-        ),  # what the object store takes in one piece, and a door holds in memory
-        "checkpoint_interval_s": Range(0, DAY_S),
-        "usage_interval_s": Range(0, DAY_S),
-        "store_keep_s": Range(60, 3660 * DAY_S),  # a reader of what has just ended finds it
-        "store_keep_min_s": Range(0, 3660 * DAY_S),
-    },
-    BatchPolicy: {
-        "walltime_default_s": _positive(3660 * DAY_S),
-        "walltime_max_s": _positive(3660 * DAY_S),
-        "memory_per_core_mb": Range(1, 1 << 30),  # as `instance_memory_mb`
-        "reservations_max": Range(1, 1000),  # of 0.7 s with 1,000 hosts: a leader that is silent for 2 s is replaced
-        "requeues_max": Range(0, 1_000_000),
-        "short_s": Range(0, 3660 * DAY_S),
-        "w_cpu": Range(0, 1),
-        "w_mem": Range(0, 1),
-        "boot_timeout_s": _positive(DAY_S),
-    },
-    MultiFactor: {
-        **dict.fromkeys(
-            ("weight_age", "weight_fair_share", "weight_quality", "weight_user", "weight_department"), Range(0, 1e9)
-        ),
-        "weight_size": Range(-1e9, 1e9),
-        "age_full_s": _positive(3660 * DAY_S),
-        "size_full_cores": Range(1, 1e9),
-        "priority_full": Range(1, 1_000_000),
-        "half_life_s": Range(0, 3660 * DAY_S),
-        "damping": Range(0.001, 1000),  # beyond, every factor is 0 or 1
-        "period_s": Range(1, DAY_S),
-        "share_default": Range(0, 1e9),
-    },
-    WebPolicy: {
-        "threshold": Range(0, 1, open_low=True, open_high=True),
-        "window_s": _positive(3600),
-        "target": Range(0, 1, open_low=True, open_high=True),
-        "tolerance": Range(0, 1, open_high=True),
-        "up_window_s": Range(0, 3600),
-        "down_window_s": Range(0, 3600),  # an hour of what was wanted is what a core remembers
-        "instances_min": Range(0, 1_000_000),
-        "instances_max": Range(1, 1_000_000),
-        "instances_per_host": Range(1, 10_000),
-        "instance_cores": Range(1, 10_000),
-        "instance_memory_mb": Range(1, 1 << 30),
-        "signal_timeout_s": _positive(3600),
-        "claim_max_user": Range(0, 1_000_000),  # as `instances_max`, beyond which no claim counts
-        "requests_per_instance": Range(0, 1e7),  # `schemas.signals.RATE_MAX`
-        "connections_per_instance": Range(1, 65_535),  # ports of an address: HAProxy could not open more to one
-        "boot_timeout_s": _positive(DAY_S),
-        "drain_s": Range(0, DAY_S),
-        "unreachable_s": Range(0, DAY_S),
-        "port": Range(0, 65_535),
-        "forecast_days": Range(0, 7),  # a week is what a core remembers
-        "forecast_margin": Range(0, 10),
-        "forecast_ahead_s": Range(0, 3600),
-        "turns_per_hour_max": Range(0, 100),
-        "start_failures_max": Range(0, 1000),
-        "errors_watch_s": Range(0, 600),  # what a core remembers of it second by second
-        "max_unavailable": Range(0, INSTANCES_MAX),
-        "max_surge": Range(0, INSTANCES_MAX),
-        "min_ready_s": Range(0, DAY_S),
-    },
-    Department: {
-        "weight": Range(1e-6, 1e6),  # shares are worked out in floats: twelve of their fifteen digits
-        "priority": Range(-1_000_000, 1_000_000),
-        "guarantee": Range(0, HOSTS_MAX),
-        "maximum": Range(0, HOSTS_MAX),
-    },
-}
-_DEPLOYED: Final[dict[str, dict[str, Range]]] = {
-    "nats": {
-        "memory_max_mb": Range(1, 1 << 20),
-        "file_max_mb": Range(1, 1 << 30),
-        "connections_max": Range(256, 1 << 20),
-        "department_connections_max": Range(8, 1 << 20),
-        "subscriptions_max": Range(16, 1 << 20),
-        "payload_max_bytes": Range(1 << 20, 64 << 20),  # an envelope needs most of 1 MiB; the server takes up to 64
-    },
-    "http": {
-        "connections_max": Range(16, 1 << 20),  # below that two pages and their streams could close the door
-        "connections_per_address_max": Range(8, 1 << 20),
-        "header_timeout_s": Range(
-            1, 300
-        ),  # a line that loses packets needs a second; five minutes protect from nothing
-    },
-    "opennebula": {"concurrency": Range(1, 256), "poll_s": _positive(3600), "timeout_s": _positive(3600)},
-    "metrics": {"port_first": Range(1, 65_000)},
-    "monitor": {
-        "history_days": Range(1, 36_500),  # a hundred years
-        "history_max_mb": Range(0, 1 << 24),
-    },
-    "runtime": {
-        "lease_ttl_s": Range(0.5, 3600),
-        "heartbeat_s": _positive(60),
-        "snapshot_every": Range(1, 10_000_000),
-    },
-}
+_TABLES: Final = (
+    "policy",
+    "limits",
+    "hosts",
+    "power",
+)  # with ranges, of what cores read; departments and contracts have them too
+_DEPLOYED: Final = ("nats", "http", "opennebula", "metrics", "monitor", "runtime")
 
 
 def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
     """Every problem of the part that cores read.  `hosts`: how many the cloud has, if that is known."""
     return [
         *_name(cloud.name, ("cloud", "name")),
-        *_ranges(cloud.policy, ("policy",)),
-        *_ranges(cloud.limits, ("limits",)),
+        *(p for key in _TABLES for p in ranges(getattr(cloud, key), (key,))),
         *_policy(cloud.policy),
         *config_hosts.check(cloud),
         *_departments(cloud, hosts),
@@ -228,8 +88,8 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
 def check_deployment(config: Config, processes: Sequence[str], agents: Sequence[str]) -> list[Problem]:
     """Every problem of the part that processes need to run.  `agents`: beside HAProxy, of which a file may name ports."""
     problems: list[Problem] = []
-    for key, ranges in _DEPLOYED.items():
-        problems += _ranges(getattr(config, key), (key,), ranges)
+    for key in _DEPLOYED:
+        problems += ranges(getattr(config, key), (key,))
     problems += _url(config.nats.url, ("nats", "url"), ("nats", "tls"))
     problems += _url(config.http.url, ("http", "url"), ("http", "https"))
     problems += _proxies(config.http.proxies)
@@ -274,15 +134,6 @@ def _proxies(proxies: Sequence[str]) -> Iterator[Problem]:
 
 def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:
     return Problem(path=path, found=shown(value) if value is not None else "", right=right, label=label)
-
-
-def _ranges(
-    table: msgspec.Struct, path: Path_, ranges: dict[str, Range] | None = None, label: str = ""
-) -> Iterator[Problem]:
-    for field, allowed in (_RANGES[type(table)] if ranges is None else ranges).items():
-        value = getattr(table, field)
-        if value is not None and not allowed.holds(value):
-            yield _problem((*path, field), value, allowed.right, label)
 
 
 def _name(name: str, path: Path_, label: str = "") -> Iterator[Problem]:
@@ -336,7 +187,7 @@ def _department(department: Department, path: Path_, able: Sequence[Capability])
     if department.name in RESERVED:
         right = f"should be another name: this one is {RESERVED[department.name]}"
         yield _problem((*path, "name"), department.name, right, label)
-    yield from _ranges(department, path, label=label)
+    yield from ranges(department, path, label)
     if department.maximum is not None and department.guarantee > department.maximum:
         right = f"should be at most maximum ({department.maximum} hosts)"
         yield _problem((*path, "guarantee"), department.guarantee, right, label)
@@ -355,26 +206,16 @@ def _department(department: Department, path: Path_, able: Sequence[Capability])
 
 
 def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:
-    yield from _ranges(batch, path, label=label)
-    yield from _ranges(batch.multi_factor, (*path, "multi_factor"), label=label)
-    for user, shares in batch.multi_factor.shares.items():
-        if not SHARES.holds(shares):
-            yield _problem((*path, "multi_factor", "shares", user), shares, SHARES.right, label)
-    for user, factor in batch.multi_factor.users.items():
-        if not FACTOR.holds(factor):
-            yield _problem((*path, "multi_factor", "users", user), factor, FACTOR.right, label)
     if batch.walltime_default_s > batch.walltime_max_s:
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
     yield from config_machines.check(batch, path, label, able)
     yield from config_services.check(batch, path, label)
-    yield from config_leases.check(batch, path, label)
     yield from config_balance.check(batch, path, label, able)
 
 
 def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:
     label = department.name
-    yield from _ranges(web, path, label=label)
     if not web.instances_min:
         right = (
             "should be at least 1: load is measured at instances, so a department without one would not come back by it "

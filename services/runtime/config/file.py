@@ -24,12 +24,13 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending, Limits, Policy, Power, User, WebPolicy
+from schemas.ranges import between, positive
 from services.domain.capabilities import Hypervisor
 from services.runtime.config.checks import check_cloud, check_deployment
 from services.runtime.config.form import Form, Lines, Path_, Problem
@@ -69,12 +70,13 @@ class Nats(_Table, frozen=True, kw_only=True):
     url: str = "nats://127.0.0.1:7422"
     credentials_dir: Path = Path("credentials")
     store_dir: Path = Path("nats")
-    memory_max_mb: int = 256
-    file_max_mb: int = 16_384
-    payload_max_bytes: int = 1 << 20  # envelopes stay below (schemas.envelope.BYTES_MAX)
-    connections_max: int = 16_384
-    department_connections_max: int = 256  # and as many of all operators
-    subscriptions_max: int = 128  # of a connection that is no service's
+    memory_max_mb: Annotated[int, between(1, 1 << 20, "JetStream in memory")] = 256
+    file_max_mb: Annotated[int, between(1, 1 << 30, "JetStream in files")] = 16_384
+    # An envelope needs most of 1 MiB (schemas.envelope.BYTES_MAX); the server takes up to 64.
+    payload_max_bytes: Annotated[int, between(1 << 20, 64 << 20, "size of a message")] = 1 << 20
+    connections_max: Annotated[int, between(256, 1 << 20, "connections to the server")] = 16_384
+    department_connections_max: Annotated[int, between(8, 1 << 20, "of a department, and of all operators")] = 256
+    subscriptions_max: Annotated[int, between(16, 1 << 20, "of a connection that is no service's")] = 128
     sync_always: bool = (
         False  # fsync on each append: survives a power failure on one node, about half the appends a second
     )
@@ -96,17 +98,20 @@ class Http(_Table, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7480"
     url: str = ""
     proxies: tuple[str, ...] = ()
-    connections_max: int = 4096
-    connections_per_address_max: int = 1024  # a proxy's address has no such limit
-    header_timeout_s: float = 10.0
+    # Below 16 two pages and their streams could close the door.
+    connections_max: Annotated[int, between(16, 1 << 20, "connections")] = 4096
+    connections_per_address_max: Annotated[int, between(8, 1 << 20, "a proxy's address has no such limit")] = 1024
+    # A line that loses packets needs a second; five minutes protect from nothing.
+    header_timeout_s: Annotated[float, between(1, 300, "until the head of a request is complete")] = 10.0
 
 
 class Monitor(_Table, frozen=True, kw_only=True):
     listen: str = "127.0.0.1:7481"
     url: str = ""
     history_path: Path = Path("history.sqlite")
-    history_days: int = 400  # details of jobs and hosts: a year, and the month in which one looks back at it
-    history_max_mb: int = 4096  # of the file, roughly; 0: any size
+    # The default: a year, and the month in which one looks back at it.
+    history_days: Annotated[int, between(1, 36_500, "how long details of jobs and hosts are kept")] = 400
+    history_max_mb: Annotated[int, between(0, 1 << 24, "of the file, roughly; 0: any size")] = 4096
 
 
 EVENTS_OFF: Final = "off"
@@ -122,9 +127,10 @@ class OpenNebula(_Table, frozen=True, kw_only=True):
     endpoint: str = "http://127.0.0.1:2633/RPC2"
     events: str = ""
     auth_file: Path = Path("one_auth")
-    concurrency: int = 8  # calls in flight: oned serialises most of them, so more only lengthens its queue
-    poll_s: float = 1.0
-    timeout_s: float = 10.0
+    # oned serialises most calls, so that more only lengthen its queue.
+    concurrency: Annotated[int, between(1, 256, "calls in flight")] = 8
+    poll_s: Annotated[float, positive(3600, "between two polls of VMs")] = 1.0
+    timeout_s: Annotated[float, positive(3600, "of a call")] = 10.0
     template: dict[str, Any] = {}
     hypervisor: Hypervisor | None = None  # of its hosts: what can be done with running VMs (`config.machines`)
 
@@ -139,14 +145,14 @@ class Metrics(_Table, frozen=True, kw_only=True):
     this machine may have one here, so that the monitor lists it."""
 
     listen: str = "127.0.0.1"
-    port_first: int = METRICS_PORT_FIRST
+    port_first: Annotated[int, between(1, 65_000, "port of the first process")] = METRICS_PORT_FIRST
     ports: dict[str, int] = {}
 
 
 class Runtime(_Table, frozen=True, kw_only=True):
-    lease_ttl_s: float = 2.0
-    heartbeat_s: float = 0.5
-    snapshot_every: int = 5000  # envelopes
+    lease_ttl_s: Annotated[float, between(0.5, 3600, "a leader that is silent for this long is replaced")] = 2.0
+    heartbeat_s: Annotated[float, positive(60, "between two renewals of the lease")] = 0.5
+    snapshot_every: Annotated[int, between(1, 10_000_000, "envelopes between two snapshots")] = 5000
     log_level: LogLevel = "info"
     log_levels: dict[str, str] = {}  # by process; `scheduler`: of all of them
     log_format: LogForm = "text"  # or "json"

@@ -17,7 +17,7 @@ import difflib
 import re
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 
 from schemas.config import Option
+from schemas.ranges import outside
 
 Path_ = tuple[str | int, ...]  # a place in the document: ("department", 1, "web", "threshold")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -76,6 +77,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     """``; did you mean "threshold"?`` or nothing."""
     close = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
     return f'; did you mean "{close[0]}"?' if close else ""
+
+
+def ranges(table: msgspec.Struct, path: Path_, label: str = "") -> Iterator[Problem]:
+    """Each value of the table, and of the tables in it, that is out of its range (`schemas.ranges`)."""
+    for place, value, allowed in outside(table):
+        yield Problem(path=(*path, *place), found=shown(value), right=allowed.right, label=label)
 
 
 class Form:

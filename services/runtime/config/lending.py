@@ -14,20 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from schemas.config import CloudConfig, Department, Lending
+from schemas.config import HOSTS_MAX, CloudConfig, Department, Lending
 from schemas.requests_base import GRACE_MAX_S
 from services.domain import scaling, windows
 from services.domain.sharing import lending
-from services.runtime.config.form import Path_, Problem, shown, suggestion
+from services.runtime.config.form import Path_, Problem, ranges, shown, suggestion
 
 CONTRACTS_MAX: Final = 1000  # as many as a person could oversee with search; each pair is looked up in each decision
 ENTRIES_MAX: Final = 100  # windows of one list, as of a web department's schedule
-HOSTS_MAX: Final = 100_000  # as elsewhere in the file
-DAY_S: Final = 86_400.0
-NOTICE_MAX_S: Final = DAY_S
-CONTRACT_GRACE_MAX_S: Final = 3600.0
-DEADLINE_MAX_S: Final = 366 * DAY_S
-CREDIT_MAX: Final = 100.0
 
 
 def check(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
@@ -170,18 +164,7 @@ def _contract(cloud: CloudConfig, index: int, contract: Lending) -> Iterator[Pro
     if contract.lender == contract.borrower != lending.ANY:
         right = "should be another department than the lender: nobody lends to itself"
         yield Problem(path=(*path, "borrower"), found=shown(contract.borrower), right=right, label=label)
-    for key, value, low, high in (
-        ("hosts", contract.hosts, 0, HOSTS_MAX),
-        ("grace_s", contract.grace_s, 0, CONTRACT_GRACE_MAX_S),
-        ("deadline_s", contract.deadline_s, 0, DEADLINE_MAX_S),
-        ("credit", contract.credit, 0, CREDIT_MAX),
-    ):
-        if value is not None and not low <= value <= high:
-            right = f"should be at least {low:g} and at most {high:.12g}"
-            yield Problem(path=(*path, key), found=shown(value), right=right, label=label)
-    if contract.notice_s is not None and not 0 < contract.notice_s <= NOTICE_MAX_S:
-        right = f"should be more than 0 and at most {NOTICE_MAX_S:g}: nobody loses a host without being asked"
-        yield Problem(path=(*path, "notice_s"), found=shown(contract.notice_s), right=right, label=label)
+    yield from ranges(contract, path, label)
     yield from _sense(cloud, index, contract)
     for text, found in _read(contract.windows, (*path, "windows"), label):
         if isinstance(found, Problem):

@@ -27,9 +27,6 @@ from services.runtime.config.form import Path_, Problem, shown
 EMBEDDED: Final[Hypervisor] = "process"
 EMBEDDED_HAS: Final[tuple[Hypervisor, ...]] = ("process", "dummy")
 WISHES: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend", "migrate")
-IDLE_MAX_S: Final = 7 * 86_400.0
-SAVE_MAX_S: Final = 86_400.0
-VMS_MAX: Final = 100_000  # more than a cluster has hosts (config_checks.HOSTS_MAX)
 # What saving a VM may take.  process, dummy: a signal, or nothing at all; five seconds are for a machine that is busy.
 # kvm, xen: 12 GiB at the 100 MB/s of one disk; who has larger VMs, or slower storage, says so.  lxc saves nothing.
 SAVE_S: Final[dict[Hypervisor, float]] = {"process": 5.0, "dummy": 5.0, "lxc": 5.0, "kvm": 120.0, "xen": 120.0}
@@ -71,17 +68,7 @@ def lacks(capabilities: Sequence[Capability], wish: OnReclaim) -> str:
 
 
 def check(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:
-    """Rule 3, and the ranges of `save_s` and [department.batch.warm]."""
+    """Rule 3."""
     wrong = lacks(able, batch.on_reclaim)
     if wrong:
         yield Problem(path=(*path, "on_reclaim"), found=shown(batch.on_reclaim), right=wrong, label=label)
-    yield from _within(batch.save_s, (*path, "save_s"), label, 0.0, SAVE_MAX_S)
-    yield from _within(batch.warm.idle_s, (*path, "warm", "idle_s"), label, 0.0, IDLE_MAX_S)
-    yield from _within(batch.warm.vms_max, (*path, "warm", "vms_max"), label, 1, VMS_MAX)
-
-
-def _within(value: float | None, path: Path_, label: str, low: float, high: float) -> Iterator[Problem]:
-    if value is not None and not low <= value <= high:
-        yield Problem(
-            path=path, found=shown(value), right=f"should be at least {low:g} and at most {high:g}", label=label
-        )

@@ -10,7 +10,6 @@ from typing import Final
 from schemas.config import BatchPolicy
 from services.runtime.config.form import Path_, Problem, shown
 
-WEIGHT_MAX: Final = 1e6  # as a department's
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
 
 
@@ -23,11 +22,9 @@ def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
         yield problem("services", "none", example)
     if batch.order != "svmsched" and batch.services:
         yield problem("services", ", ".join(batch.services), 'should be with order = "svmsched": no other shares hosts')
-    for name, weight in batch.services.items():
+    for name in batch.services:
         if _NAME.match(name) is None:
             right = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
             yield problem("services", name, right)
-        if not 0 < weight <= WEIGHT_MAX:
-            yield problem("services", f"{name} = {weight:g}", f"should be more than 0 and at most {WEIGHT_MAX:g}")
     if not math.isclose(batch.w_cpu + batch.w_mem, 1.0, abs_tol=1e-9):
         yield problem("w_cpu", batch.w_cpu, f"should be 1 together with w_mem ({batch.w_mem:g})")
