@@ -53,7 +53,7 @@ examples:
 
 --try knows rule, threshold, window; target, up, down, tolerance; up-limit, down-limit, schedule (each again for
 one more); forecast (days), margin, ahead; turns (an hour).  The simulated clock begins on a Monday, 00:00 UTC.
-docs/reference/policies.md describes the rules and these bounds, docs/reference/simulator-inputs.md the table and the public
+docs/reference/scaling.md describes the rules and these bounds, docs/reference/simulator-inputs.md the table and the public
 trace."""
 
 GENERATED_DAYS: Final = 14.0  # as long as the paper's trace

@@ -13,7 +13,7 @@ class Shop(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    request_queue_size = 128  # connections that wait to be accepted; 5, the default, is less than a load balancer opens at once
+    request_queue_size = 128  # connections that wait to be accepted; the default, 5, is too few behind a load balancer
 
 
 if __name__ == "__main__":
