@@ -22,9 +22,9 @@ from benchmarks.cloud import table
 from benchmarks.decisions import Bench
 from schemas.config import BatchPolicy, Order
 from services.runtime.main import GC_THRESHOLD
-from services.scheduler.lookahead.foresee import copied
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Look
-from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.start_estimate import copied
 from services.scheduler.lookahead.why import why
 
 PLACE = 0.9  # of the queue: who is asked for
@@ -58,8 +58,9 @@ async def once(bench: Bench) -> list[float]:
     unit = waiting[int(len(waiting) * PLACE)].unit
 
     async def one() -> None:
-        turn = await Turns().of(core, unit, now)
-        why(core, unit, now, lambda _unit: turn)
+        last = LastPass()
+        await last.reach(core, unit, now)
+        why(core, unit, now, last)
 
     async def everybody() -> None:
         await Look(core, now).told()

@@ -21,8 +21,8 @@ from benchmarks.cloud import table
 from benchmarks.decisions import DEPT, Bench
 from schemas import facts as f
 from schemas.config import BatchPolicy, Order
-from services.scheduler.lookahead.foresee import copied
 from services.scheduler.lookahead.looks import Looks
+from services.scheduler.lookahead.start_estimate import copied
 from services.scheduler.lookahead.whatif import WhatIf
 
 DECISIONS = 50

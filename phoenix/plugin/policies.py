@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| an order | `Order`, of a function from a `Situation` to `Start`s; `Queue` in `Lane`s of units, `Room`, `Forecast` |
+| an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s of units, `Room`, `Forecast` |
 | victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
 | a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
 | all of them | `because` with a `Code` for reasons; `settings` reads a policy's own options |
@@ -14,11 +14,12 @@ from schemas.config import BatchPolicy, Option, WebPolicy
 from schemas.options import read as settings
 from schemas.reasons import Code, Reason, because
 from services.scheduler.core.policies.order import (
-    Agenda,
     Order,
+    Plan,
     Reserved,
     Situation,
     Start,
+    Wait,
     fitting_lanes,
     push_next,
 )
@@ -38,7 +39,6 @@ from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Place, Shape
 
 __all__ = [
-    "Agenda",
     "BatchPolicy",
     "Candidate",
     "Choice",
@@ -51,6 +51,7 @@ __all__ = [
     "Option",
     "Order",
     "Place",
+    "Plan",
     "Queue",
     "Reason",
     "Reserved",
@@ -61,6 +62,7 @@ __all__ = [
     "Situation",
     "Start",
     "Track",
+    "Wait",
     "WebPolicy",
     "because",
     "choose_by",

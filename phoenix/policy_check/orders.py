@@ -1,8 +1,8 @@
 """What every order must keep (`services.scheduler.core.policies.order`), each rule with the situation in which it is looked at.
 
 Rules of an order
-  O1  It answers, whatever the situation, with starts of the right form: units that wait, each once, as many hosts as they need.
-      So do its other parts (`reserved`, `reservation`, `reservations`, `why`, `hosts`), if it has them.
+  O1  It answers, whatever the situation, with a plan of the right form: units that wait, each once, as many hosts as they need;
+      who waits, for whom room is kept, and the rest, in the right form too.  So does `hosts`, if it has it.
   O2  The same situation gives the same starts: again, after others were asked about, and after a restart.
   O3  It changes nothing that it is shown.
   O4  Nothing is placed where it does not fit, beside what runs and what it starts itself; never on cordoned hosts.  Only
@@ -24,8 +24,8 @@ from phoenix.policy_check.department import NOW, SERVICES, SHORT_S, Case, Depart
 from phoenix.policy_check.rules import EXAMPLES, Broken, Rule, attempt, demand
 from schemas.config import BatchPolicy
 from services.domain.custody.state import Host
-from services.scheduler.core.policies.order import Order, Situation, Start
-from services.scheduler.core.policies.plugged import wrong_agenda, wrong_starts
+from services.scheduler.core.policies.order import Order, Plan, Situation, Start
+from services.scheduler.core.policies.plugged import wrong_kind, wrong_plan, wrong_reason, wrong_reserved
 
 LATER_S: Final = (0.5, 59.0, 3600.0, 1e6)  # after NOW; the last one is behind every time limit
 LONE: Final = Case((HostCase(4, 2048, False), HostCase(4, 2048, False)), ())
@@ -45,28 +45,41 @@ def _form(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     situation = department.situation()
     order = checked.order
-    wrong = wrong_starts(situation, order.plan(situation), makes_way=order.makes_way)
+    plan = order.plan(situation)
+    wrong = wrong_plan(situation, plan, makes_way=order.makes_way)
     demand(not wrong, wrong)
-    if order.reserved is not None:
-        order.reserved(department.situation())
-    if order.reservations is not None:
-        named = [place.unit for place in order.reservations(department.situation())]
-        demand(len(set(named)) == len(named) and set(named) <= set(situation.queue.where), f"reservations: of {named}")
-    if order.agenda is not None:
-        wrong = wrong_agenda(situation, order.agenda(department.situation()))
-        demand(not wrong, f"agenda: {wrong}")
+    _form_of_waits(situation, plan)
+    if plan.rest is not None:
+        rest = plan.rest(situation.now)
+        wrong = wrong_kind(rest)
+        demand(not wrong, f"rest: {wrong}")
+        _form_of_waits(situation, rest)
     if order.hosts is not None:
         asked = order.hosts(department.situation(), list(department.core.capacities.counts))
         demand(isinstance(asked, int) and asked >= 0, f"hosts: it wants {asked!r} hosts")
-    for unit in list(situation.queue.where):
-        if order.reservation is not None:
-            order.reservation(department.situation(), unit)
-        if order.why is not None:
-            order.why(department.situation(), unit)
+
+
+def _form_of_waits(situation: Situation, plan: Plan) -> None:
+    queue, reserved = situation.queue, list(plan.reservations)
+    wrong = next((wrong for each in reserved if (wrong := wrong_reserved(each))), "")
+    named = [each.unit for each in reserved]
+    waits = {**queue.where, **queue.bookings}
+    demand(
+        not wrong and len(set(named)) == len(named) and set(named) <= set(waits), f"reservations: of {named}. {wrong}"
+    )
+    demand(set(plan.waits) <= set(queue.lanes), "it says why lanes wait that are not there")
+    for unit, (lane, _) in queue.where.items():
+        reason = plan.waits[lane.key](unit, situation.now) if lane.key in plan.waits else None
+        wrong = "" if reason is None else wrong_reason(reason)
+        demand(not wrong, f"it says why {unit!r} waits {wrong}")
 
 
 def _same(checked: Checked, case: Case) -> None:
-    department, plan = checked.at(case), checked.order.plan
+    department = checked.at(case)
+
+    def plan(situation: Situation) -> list[Start]:
+        return checked.order.plan(situation).starts
+
     first = plan(department.situation())
     demand(plan(department.situation()) == first, "asked twice, it gives two answers")
     plan(checked.at(case._replace(hosts=case.hosts[::-1], jobs=case.jobs[::-1])).situation())
@@ -125,7 +138,7 @@ class _Ground:
 def _fits(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     ground = _Ground(department)
-    for start in checked.order.plan(department.situation()):
+    for start in checked.order.plan(department.situation()).starts:
         for unit in start.victims:
             ground.leave(unit)
         ground.enter(start)
@@ -135,7 +148,7 @@ def _throttle(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     queue = department.situation().queue
     allowed = {key: queue.allowance(lane) for key, lane in queue.lanes.items()}
-    for start in checked.order.plan(department.situation()):
+    for start in checked.order.plan(department.situation()).starts:
         if start.unit in queue.where:
             lane = queue.where[start.unit][0].key
             demand(
@@ -148,7 +161,7 @@ def _throttle(checked: Checked, case: Case) -> None:
 def _most(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     for most in (0, 1, 2):
-        count = len(checked.order.plan(department.situation(most=most)))
+        count = len(checked.order.plan(department.situation(most=most)).starts)
         demand(count <= most, f"{most} starts are allowed, and it starts {count}")
 
 
@@ -157,7 +170,7 @@ def _settled(checked: Checked, case: Case) -> Department:
     department = checked.at(case)
     passes = 2 * sum(max(1, job.elements) for job in case.jobs) + 1
     for _ in range(passes):
-        starts = checked.order.plan(department.situation())
+        starts = checked.order.plan(department.situation()).starts
         if not starts:
             return department
         for start in department.cut(starts):
@@ -175,7 +188,7 @@ def _rests(checked: Checked, case: Case) -> None:
 def _time(checked: Checked, case: Case) -> None:
     department = _settled(checked, case)
     for later_s in LATER_S:
-        starts = checked.order.plan(department.situation()._replace(now=NOW + later_s))
+        starts = checked.order.plan(department.situation()._replace(now=NOW + later_s)).starts
         demand(
             not starts, f"nothing has happened, but {later_s:g} s later it starts {[start.unit for start in starts]}"
         )
@@ -196,7 +209,7 @@ def _alone(checked: Checked, case: Case) -> None:
     job = case.jobs[0] if case.jobs else JobCase()
     lone = job._replace(nodes=min(2, job.nodes), walltime_s=60.0, elements=0, throttle=0, running=0)
     department = checked.at(LONE._replace(jobs=(lone,)))
-    starts = [start.unit for start in checked.order.plan(department.situation())]
+    starts = [start.unit for start in checked.order.plan(department.situation()).starts]
     text = f"{lone.nodes} x {lone.cores} cores, {lone.memory_mb} MiB{', whole hosts' if lone.exclusive else ''}"
     demand(starts == ["1"], f"one job ({text}) on two empty hosts of 4 cores and 2048 MiB is not started: {starts}")
 

@@ -33,7 +33,7 @@ from tests.properties.test_easy import (
     starts,
     starts_nothing_by_time,
 )
-from tests.support.scheduling import cluster, core
+from tests.support.scheduling import cluster, core, reservations
 from tests.support.world import World, batch, cloud
 
 
@@ -68,9 +68,8 @@ def test_the_first_one_is_promised_what_easy_promises_it(ran: list[Run], runs: l
     world.settle()
     mine = core(world)
     situation = mine.situation(world.now, mine.room)
-    kept = order_easy.reserved(situation)
-    if kept is not None:
-        assert conservative.reservation(situation, kept.unit) == kept.at
+    for kept in reservations(order_easy.plan(situation)):
+        assert {each.unit: each.at for each in conservative.reservations(situation)}[kept.unit] == kept.at
 
 
 @settings(max_examples=150, deadline=None)
@@ -85,10 +84,8 @@ def test_with_whole_hosts_it_starts_and_reserves_as_by_hand(
     waiting = queue_up(world, runs, whole=True)
     expected, mine = by_hand(world, waiting, hosts), core(world)
     assert [start.unit for start in starts(world)] == [name for name in waiting if expected.get(name) == world.now]
-    situation = mine.situation(world.now, mine.room)
-    assert {name: conservative.reservation(situation, name) for name in waiting} == {
-        name: expected.get(name, conservative.NEVER) for name in waiting
-    }
+    found = {each.unit: each.at for each in conservative.reservations(mine.situation(world.now, mine.room))}
+    assert found == {name: expected[name] for name in waiting if name in expected}
 
 
 ODD: st.SearchStrategy[dict[str, Any]] = st.builds(
@@ -117,9 +114,10 @@ def odd_world(ran: list[dict[str, Any]], runs: list[dict[str, Any]]) -> tuple[Wo
     return world, [world.submit(**fields) for fields in runs]
 
 
-def reservations(world: World, names: list[str]) -> dict[str, float | None]:
+def turns(world: World, names: list[str]) -> dict[str, float | None]:
     mine = core(world)
-    return {name: conservative.reservation(mine.situation(world.now, mine.room), name) for name in names}
+    found = {each.unit: each.at for each in conservative.reservations(mine.situation(world.now, mine.room))}
+    return {name: found.get(name) for name in names}
 
 
 @settings(max_examples=150, deadline=None)
@@ -127,10 +125,10 @@ def reservations(world: World, names: list[str]) -> dict[str, float | None]:
 def test_no_start_delays_anybody_before_it(ran: list[dict[str, Any]], runs: list[dict[str, Any]]) -> None:
     world, waiting = odd_world(ran, runs)
     for start in starts(world):
-        before = reservations(world, waiting)
+        before = turns(world, waiting)
         world.write("scheduler.hpc", start)
         ahead = waiting[: waiting.index(start.unit)]
-        after = reservations(world, [name for name in ahead if world.states()[name] == "pending"])
+        after = turns(world, [name for name in ahead if world.states()[name] == "pending"])
         assert after == {name: before[name] for name in after}
         waiting.remove(start.unit)
     assert world.voids == []
@@ -194,11 +192,11 @@ def test_a_start_beside_others_moves_nobodys_reservation_to_a_host_that_somebody
     world.submit(cores=1, memory_mb=16, walltime_s=10)
     world.settle()
     first, second = world.submit(cores=2, memory_mb=8), world.submit(cores=1, memory_mb=16)
-    assert reservations(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
+    assert turns(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
     long = world.submit(cores=5, memory_mb=0)
     world.settle()
     assert world.states()[long] == "open"
-    assert reservations(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
+    assert turns(world, [first, second]) == {first: world.now + 10, second: world.now + 10}
 
 
 @pytest.mark.parametrize("most", [1, 7, 100])
@@ -244,8 +242,8 @@ def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
     assert len(mine.book.queue) == 10_001
     passing = conservative._Pass(mine.situation(world.now, mine.room))
     passing.run()
-    assert passing.reserved == len(passing.at) == BatchPolicy().reservations_max == 100
+    assert passing.reserved == len(passing.given) == BatchPolicy().reservations_max == 100
     hopeful = conservative._Pass(mine.situation(world.now, mine.room))
     hopeful.hope([])
     hopeful.run()
-    assert hopeful.at == {}  # nobody can start: nobody needs a reservation
+    assert hopeful.given == []  # nobody can start: nobody needs a reservation

@@ -116,14 +116,14 @@ def compare(world: World, most: int) -> Counter[str]:
     situation = core(world).situation(world.now, core(world).room)._replace(most=most)
     plain = Plain(situation)
     found = plain.run()
-    assert conservative.plan(situation) == found
+    plan = conservative.plan(situation)
+    assert plan.starts == found
+    assert plan.rest is not None
     told = {each.unit: each for each in plain.reserved}
     if most > len(situation.queue.where):
-        for unit in situation.queue.where:
-            at = conservative.reservation(situation, unit)
-            assert at in (None, NEVER) if unit not in told else at == told[unit].at
-        given = [each for each in conservative.reservations(situation) if each.at < NEVER]
+        given = [each for each in plan.rest(situation.now).reservations if each.at < NEVER]
         assert given == [each for each in plain.reserved if each.at < NEVER]
+        assert all(told[each.unit] == each for each in plan.reservations if each.at < NEVER)
     return Counter({"starts": len(found), "waits": len(plain.reserved) - len(found)})
 
 

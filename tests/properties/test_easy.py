@@ -16,7 +16,7 @@ from schemas import facts as f
 from schemas.reasons import Code
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_easy
-from tests.support.scheduling import cluster, core
+from tests.support.scheduling import cluster, core, reservations
 from tests.support.world import World
 
 CORES = 4
@@ -101,7 +101,7 @@ def test_the_head_still_fits_at_the_shadow_time(ran: list[Run], runs: list[Run],
     world.now += late_s
     queue_up(world, runs, whole=False)
     mine: BatchCore = core(world)
-    kept = order_easy.reserved(mine.situation(world.now, mine.room))
+    kept = next(iter(reservations(order_easy.plan(mine.situation(world.now, mine.room)))), None)
     placed = starts(world)
     assert list(dict.fromkeys(start.unit for start in placed)) == [start.unit for start in placed]
     world.write("scheduler.hpc", *placed)

@@ -18,7 +18,7 @@ from schemas import facts as f
 from schemas.facts import Dependency
 from schemas.start_estimate import Foreseen, Sure
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.foresee import foresee
+from services.scheduler.lookahead.start_estimate import foresee
 from tests.support.world import World, batch, cloud
 
 EXAMPLES = 60

@@ -14,7 +14,7 @@ import pytest
 
 from schemas.config import BatchPolicy, Leases
 from services.domain.core import NEVER
-from services.scheduler.core.policies.order import Agenda, Situation
+from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.order_leases import agenda
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seat, Seats, saving
 from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
@@ -137,7 +137,7 @@ class Plain:
                 return seat
         return None
 
-    def agenda(self) -> Agenda:
+    def agenda(self) -> tuple[list[tuple[str, str]], float]:
         """Every moment at which somebody has to be told or something is over, of which the next counts."""
         bookings, margin_s = self.situation.queue.bookings.values(), self.settings.margin_s
         moments = [at for b in bookings for at in (b.start_at, b.ends_at)] + [each.at for each in self.saving]
@@ -155,7 +155,7 @@ class Plain:
                 break
             told |= {unit: seat.booking.unit for unit in seat.victims if start_at - needs_s[unit] <= NOW}
             moments += [start_at - needed_s for needed_s in needs_s.values()]
-        return Agenda(list(told.items()), min((at for at in moments if at > NOW), default=NEVER))
+        return list(told.items()), min((at for at in moments if at > NOW), default=NEVER)
 
 
 def shape(random: Random, nodes: int = 2) -> Shape:

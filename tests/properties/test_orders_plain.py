@@ -19,7 +19,7 @@ from services.scheduler.core.policies.reservation import Gap
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Place, Shape
-from tests.support.scheduling import cluster, core
+from tests.support.scheduling import cluster, core, reservations
 from tests.support.world import World
 
 
@@ -144,17 +144,18 @@ def compare(world: World, most: int) -> Counter[str]:
         (order_fcfs, Plain.fcfs), (order_first_fit, Plain.first_fit), (order_shortest_first, Plain.shortest_first),
     ):  # fmt: skip
         found = plain(Plain(situation))
-        assert order.plan(situation) == found
+        assert order.plan(situation).starts == found
         told.update(start.reason.code.value for start in found)
     easy = Plain(situation)
     found = easy.easy()
-    assert order_easy.plan(situation) == found
+    plan = order_easy.plan(situation)
+    assert plan.starts == found
     told.update(start.reason.code.value for start in found)
     alone = Plain(situation)
     alone.backfill = lambda *_: None  # type: ignore[method-assign]
     alone.easy()
     gap = alone.gap
-    assert order_easy.reserved(situation) == (None if gap is None else Reserved(gap.head.unit, gap.at))
+    assert reservations(plan) == ([] if gap is None else [Reserved(gap.head.unit, gap.at)])
     return told
 
 

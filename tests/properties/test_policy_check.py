@@ -29,7 +29,7 @@ from schemas.config import BatchPolicy, WebPolicy
 from schemas.reasons import Code, because
 from services.runtime.plugins import BUILTIN
 from services.scheduler.core.policies import known, scale_threshold
-from services.scheduler.core.policies.order import Order, Situation, Start
+from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.order_easy import plan as easy
 from services.scheduler.core.policies.order_first_fit import plan as first_fit
 from services.scheduler.core.policies.scale import Heard, Memory, Rule
@@ -67,60 +67,60 @@ def shape_of(situation: Situation, place: Place) -> Any:
     return situation.queue.where[place.unit][0].key.shape
 
 
-def raises_when_nobody_waits(situation: Situation) -> list[Start]:
+def raises_when_nobody_waits(situation: Situation) -> Plan:
     min(waiting(situation))
     return first_fit(situation)
 
 
-def by_a_counter(situation: Situation) -> list[Start]:
-    return first_fit(situation) if next(_calls) % 2 else []
+def by_a_counter(situation: Situation) -> Plan:
+    return first_fit(situation) if next(_calls) % 2 else Plan([])
 
 
-def uses_up_the_room_it_is_shown(situation: Situation) -> list[Start]:
+def uses_up_the_room_it_is_shown(situation: Situation) -> Plan:
     found = []
     for place in waiting(situation)[:1]:
         hosts = situation.room.take(shape_of(situation, place))
         found += [Start(place.unit, shape_of(situation, place), hosts, FITS)] if hosts else []
-    return found
+    return Plan(found)
 
 
-def forgets_what_it_has_placed(situation: Situation) -> list[Start]:
+def forgets_what_it_has_placed(situation: Situation) -> Plan:
     found = []
     for place in waiting(situation):
         hosts = situation.room.pick(shape_of(situation, place))
         found += [Start(place.unit, shape_of(situation, place), hosts, FITS)] if hosts else []
-    return found
+    return Plan(found)
 
 
-def forgets_the_throttle(situation: Situation) -> list[Start]:
+def forgets_the_throttle(situation: Situation) -> Plan:
     room, found = situation.room.copy(), []
     for place in waiting(situation)[: situation.most]:
         hosts = room.take(shape_of(situation, place))
         found += [Start(place.unit, shape_of(situation, place), hosts, FITS)] if hosts else []
-    return found
+    return Plan(found)
 
 
-def forgets_how_many(situation: Situation) -> list[Start]:
+def forgets_how_many(situation: Situation) -> Plan:
     return first_fit(situation._replace(most=1000))
 
 
-def best_effort_chases_best_effort(situation: Situation) -> list[Start]:
+def best_effort_chases_best_effort(situation: Situation) -> Plan:
     """Whoever waits takes the place of whoever is best-effort and runs on the right number of hosts."""
     for place in waiting(situation):
         shape, forecast = shape_of(situation, place), situation.forecast()
         for unit, ending in forecast.best_effort.items():
             same = ending.shape == shape and all(host in forecast.held for host in ending.hosts)
             if same and all(forecast.units(host) == 1 for host in ending.hosts):
-                return [Start(place.unit, shape, ending.hosts, FITS, (unit,))]
+                return Plan([Start(place.unit, shape, ending.hosts, FITS, (unit,))])
     return first_fit(situation)
 
 
-def looks_at_the_clock(situation: Situation) -> list[Start]:
-    return first_fit(situation) if situation.now > departments.NOW + 100.0 else []
+def looks_at_the_clock(situation: Situation) -> Plan:
+    return first_fit(situation) if situation.now > departments.NOW + 100.0 else Plan([])
 
 
-def nobody(_situation: Situation) -> list[Start]:
-    return []
+def nobody(_situation: Situation) -> Plan:
+    return Plan([])
 
 
 BROKEN_ORDERS: dict[str, Order] = {

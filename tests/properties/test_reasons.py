@@ -22,18 +22,17 @@ from schemas import facts as f
 from schemas.config import BatchLimits, Leases, Quality, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code, Reason
-from services.domain.core import NEVER
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.views.views import Views
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.order_conservative import reservation
-from services.scheduler.lookahead import reasons, turns
-from services.scheduler.lookahead.foresee import Foreseen, copied, core_of, foresee
+from services.scheduler.core.policies.order import Reserved
+from services.scheduler.lookahead import last_pass, reasons
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Reasons
-from services.scheduler.lookahead.standing import Standing
-from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.start_estimate import Foreseen, copied, core_of, foresee
 from services.scheduler.lookahead.why import why
+from tests.support.scheduling import reservations
 from tests.support.world import World, batch, cloud
 
 ORDERS = ("fcfs", "first-fit", "shortest-first", "easy", "conservative", "svmsched", "leases", "multi-factor")
@@ -165,7 +164,7 @@ def test_everybody_is_told_what_the_core_itself_says(
     shown = {unit: site.views.reason(site.world.unit(unit)).code for unit in waiting}
     assert shown == {unit: site.whole(unit).code for unit in waiting}  # W1
     assert {**told.reasons}.keys() == {place.unit for place in site.core.book.queue.first(first)}
-    many = Standing(site.core, site.world.now).keeps_for_many
+    many = site.core.order.reserves_for_all
     for unit, reason in told.reasons.items():
         whole = site.whole(unit)
         assert (reason.params, without_turn(reason))[many] == (whole.params, without_turn(whole))[many]
@@ -190,27 +189,25 @@ def test_a_turn_that_is_told_is_what_a_pass_gave(asks: list[Ask], held: int) -> 
     site = Site("conservative", held)
     site.play(asks)
     now, core = site.world.now, site.core
-    situation = Standing(core, now).planned(best_effort=False)
-    assert situation is not None
     order = [place.unit for place in core.book.queue.in_order() if not core.book.job(place.unit).best_effort]
     if not order:
         return
     first, last = order[0], order[-1]
-    whole = {unit: reservation(situation, unit) for unit in (first, last)}
+    whole = {each.unit: each for each in reservations(core.last_pass(now), now)}
 
-    async def told() -> dict[str, float | None]:
-        asked = Turns()
-        found = {first: await asked.of(core, first, now)}
+    async def told() -> dict[str, Reserved | None]:
+        asked = LastPass()
+        await asked.reach(core, first, now)
+        found = {first: asked.reserved(first)}
         for unit in order[:-1]:  # who goes before is gone now, and was there when the pass began
             site.world.cancel(unit)
-        return found | {last: await asked.of(core, last, now)}
+        await asked.reach(core, last, now)
+        return found | {last: asked.reserved(last)}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(turns, "SLICE_S", 0.0)
+        patch.setattr(last_pass, "SLICE_S", 0.0)
         found = asyncio.run(told())
-    assert {u: None if at == NEVER else at for u, at in found.items()} == {
-        u: None if at == NEVER else at for u, at in whole.items()
-    }
+    assert found == {unit: whole.get(unit) for unit in (first, last)}
 
 
 @settings(max_examples=40, deadline=None)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas.reasons import Code
 from services.scheduler.core.batch.core import BatchCore
-from tests.support.scheduling import core
+from tests.support.scheduling import core, reservations
 from tests.support.services import shared, used
 from tests.support.world import World
 
@@ -138,7 +138,7 @@ def test_room_that_is_kept_for_a_job_is_there_by_its_time(story: list[tuple[str,
     for what, number, job in story:
         play(world, what, number, job)
         mine = core(world)
-        kept = mine.order.reserved(mine.situation(world.now, mine.room)) if mine.order.reserved else None
+        kept = next(iter(reservations(mine.order.plan(mine.situation(world.now, mine.room)))), None)
         decided(world)
         if kept is None:
             continue

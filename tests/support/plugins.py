@@ -18,7 +18,7 @@ Source: this test.
 
 import msgspec
 
-from phoenix.plugin.policies import Order
+from phoenix.plugin.policies import Order, Plan
 
 API = 1
 
@@ -83,6 +83,6 @@ def elsewhere(where: Path, source: Path, name: str, version: str = "1.2") -> Non
     (where / f"{module}-{version}.dist-info" / "RECORD").write_text(f"__editable__.{module}.pth,,\n")
 
 
-def order(body: str = "return []") -> str:
+def order(body: str = "return Plan([])") -> str:
     """The source of an order whose `plan` has this body."""
     return ORDER.replace("{body}", body)

@@ -12,6 +12,7 @@ from schemas.facts import Dependency, Disposal
 from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.order import Plan, Reserved
 from tests.support.world import World, batch, cloud
 
 
@@ -72,3 +73,8 @@ def running(world: World, *, nodes: int = 1, after_s: float = 0.0, **fields: Any
     world.begin(job)
     world.now += after_s
     return job
+
+
+def reservations(plan: Plan, now: float = 0.0) -> list[Reserved]:
+    """For whom a pass keeps room, all of them."""
+    return list((plan.rest(now) if plan.rest is not None else plan).reservations)

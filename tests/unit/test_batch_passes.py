@@ -14,7 +14,7 @@ from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.order import Agenda, Order, Situation
+from services.scheduler.core.policies.order import Order, Plan, Situation
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud
@@ -29,14 +29,11 @@ class Counted:
         self.passes: list[Situation] = []
         self.due = due
 
-        def agenda(situation: Situation) -> Agenda:
-            return Agenda([], self.due or NEVER)
-
-        def plan(situation: Situation) -> list[Any]:
+        def plan(situation: Situation) -> Plan:
             self.passes.append(situation)
-            return []
+            return Plan([], due=self.due or NEVER)
 
-        counting = Order(plan, agenda=None if due is None else agenda, **order)
+        counting = Order(plan, keeps_slots=due is not None, **order)
         monkeypatch.setattr(BatchCore, "order", property(lambda _: counting))
 
     def again(self, world: World, does: Callable[[World], Any]) -> int:
@@ -305,7 +302,7 @@ def test_who_is_to_make_way_for_a_slot_is_told_again_until_it_is_written(monkeyp
     world.strict = False
     idle = running(world, best_effort=True, walltime_s=1e6)
     slot = lease(world, 0.0)
-    clears = Order(lambda _: [], agenda=lambda _: Agenda([(idle, slot)], NEVER))
+    clears = Order(lambda _: Plan([], clear=[(idle, slot)]), makes_way=True, keeps_slots=True)
     monkeypatch.setattr(BatchCore, "order", property(lambda _: clears))
     first = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
     assert [fact.unit for fact in first] == [idle]

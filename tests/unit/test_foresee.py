@@ -13,8 +13,8 @@ from schemas.start_estimate import Foreseen, Sure
 from services.domain.text import sentence
 from services.domain.text.told_foreseen import starts
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead import foresee as foreseeing
-from services.scheduler.lookahead.foresee import FIRST, foresee
+from services.scheduler.lookahead import start_estimate
+from services.scheduler.lookahead.start_estimate import FIRST, foresee
 from services.scheduler.lookahead.why import why
 from tests.support.world import World, batch, cloud, web
 
@@ -101,7 +101,7 @@ def test_the_present_is_no_promise_while_somebody_is_there_beyond_the_expected_e
         assert "reserved_in_s" not in why(core, unit, world.now)[0].params
     found = ahead(world, first)
     assert (found[first].sure, in_s(world, found[first])) == (Sure.BY_WALLTIMES, 10)
-    monkeypatch.setattr(foreseeing, "STEPS_MAX", 0)
+    monkeypatch.setattr(start_estimate, "STEPS_MAX", 0)
     found = ahead(world, first, then)
     assert {word.sure for word in found.values()} == {Sure.CANNOT_SAY}
     monkeypatch.undo()
@@ -200,7 +200,7 @@ def test_of_a_long_queue_the_first_ones_are_looked_at() -> None:
 
 
 def test_how_far_is_looked_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.scheduler.lookahead.foresee.STEPS_MAX", 4)
+    monkeypatch.setattr("services.scheduler.lookahead.start_estimate.STEPS_MAX", 4)
     world = cluster(1, order="fcfs")
     world.strict = False
     units = [world.submit(cores=4, walltime_s=10) for _ in range(6)]

@@ -29,7 +29,7 @@ from services.scheduler.core.state.limits import START_PATIENCE
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.lookahead import why as batch_why
 from services.scheduler.lookahead import why_web as web_why
-from services.scheduler.lookahead.foresee import foresee
+from services.scheduler.lookahead.start_estimate import foresee
 from tests.support.admission import ANN, Fold, cloud, fold
 from tests.support.executor_bench import Bench
 from tests.support.executor_stage import FAST

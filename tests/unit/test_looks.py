@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.foresee import Copied, copied
 from services.scheduler.lookahead.looks import PAUSE_MAX_S, WAITING_MAX, Busy, Looks
+from services.scheduler.lookahead.start_estimate import Copied, copied
 from services.scheduler.lookahead.starts import FRESH_S, Starts
 from tests.support.scheduling import cluster, core
 from tests.support.world import World

@@ -13,7 +13,7 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.make_way import BestEffort, plan, seen, why
 from services.scheduler.core.policies import known
-from services.scheduler.core.policies.order import Order, Situation
+from services.scheduler.core.policies.order import Order, Plan, Situation
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner
 from services.scheduler.core.state.forecast import Forecast
 from services.scheduler.core.state.queue import Queue
@@ -73,14 +73,14 @@ class Yard:
 
     def plan(self, order: str | Order = "first-fit", **how: Any) -> list[tuple[str, str, tuple[str, ...]]]:
         named = known.order(order) if isinstance(order, str) else order
-        starts = plan(named, self.situation(), self.best_effort(**how))
+        starts = plan(named, self.situation(), self.best_effort(**how)).starts
         return [(start.unit, "".join(start.hosts), start.victims) for start in starts]
 
 
 def in_turn(*hosts: str) -> Order:
     """Jobs 2, 3, … start there."""
     starts = [Start(str(n), shape(), (host,), because(Code.FIRST_FIT)) for n, host in enumerate(hosts, start=2)]
-    return Order(lambda _: starts)
+    return Order(lambda _: Plan(starts))
 
 
 FULL = {"x1": ("a", 4), "x2": ("b", 4)}
@@ -136,7 +136,7 @@ def test_a_start_that_needs_more_than_the_hour_has_left_is_planned_as_if_all_wer
 def test_what_is_free_and_no_production_can_use_is_best_efforts() -> None:
     yard = Yard("abc", {"1": ("a", 4), "x1": ("b", 3)}, {"2": shape(4, 3), "x5": shape(4), "x6": shape(1)})
     assert yard.plan() == [("x5", "c", ()), ("x6", "b", ())]
-    starts = plan(known.order("first-fit"), yard.situation(), yard.best_effort())
+    starts = plan(known.order("first-fit"), yard.situation(), yard.best_effort()).starts
     assert [start.reason for start in starts] == [because(Code.BEST_EFFORT)] * 2
     busy = Yard("abc", {"x1": ("b", 3)}, {"2": shape(), "x5": shape(1)})
     assert busy.plan() == [("2", "a", ())], "production first"
@@ -147,22 +147,22 @@ def test_what_is_free_and_no_production_can_use_is_best_efforts() -> None:
 def test_a_start_behind_a_reservation_has_the_hosts_that_were_chosen_for_it(
     code: Code, hosts: str, victims: tuple[str, ...]
 ) -> None:
-    order = Order(lambda _: [Start("2", shape(), ("a",), because(code))])
+    order = Order(lambda _: Plan([Start("2", shape(), ("a",), because(code))]))
     assert Yard("abc", FULL, {"2": shape()}).plan(order) == [("2", hosts, victims)]
-    gone = Order(lambda _: [Start("2", shape(), ("z",), because(Code.BACKFILL))])
+    gone = Order(lambda _: Plan([Start("2", shape(), ("z",), because(Code.BACKFILL))]))
     assert Yard("abc", FULL, {"2": shape()}).plan(gone) == [("2", "z", ())], "as the order has it"
 
 
 def test_of_the_hosts_that_were_chosen_for_it_only_those_in_use_are_cleared() -> None:
-    order = Order(lambda _: [Start("2", shape(4, 2), ("c", "a"), because(Code.BACKFILL))])
+    order = Order(lambda _: Plan([Start("2", shape(4, 2), ("c", "a"), because(Code.BACKFILL))]))
     assert Yard("abc", FULL, {"2": shape(4, 2)}).plan(order) == [("2", "ca", ("x1",))]
 
 
 def test_at_the_first_start_that_cannot_be_the_order_is_asked_without_those_who_could_go() -> None:
-    wide = [Start("2", shape(4, 2), ("a", "b"), because(Code.BACKFILL)), *in_turn("c").plan(None)]  # type: ignore[arg-type]
-    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: wide), left=1)) == 2
-    nowhere = [Start("2", shape(), ("z",), because(Code.BACKFILL)), *in_turn("c").plan(None)]  # type: ignore[arg-type]
-    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: nowhere))) == 2
+    wide = [Start("2", shape(4, 2), ("a", "b"), because(Code.BACKFILL)), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
+    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: Plan(wide)), left=1)) == 2
+    nowhere = [Start("2", shape(), ("z",), because(Code.BACKFILL)), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
+    assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: Plan(nowhere)))) == 2
 
 
 def test_the_departments_order_says_who_goes_first() -> None:
@@ -178,7 +178,7 @@ def test_after_a_start_elsewhere_than_planned_the_rest_is_planned_anew() -> None
         Start("2", shape(), ("a",), because(Code.FIRST_FIT)),
         Start("3", shape(), ("d",), because(Code.FIRST_FIT)),
     ]
-    assert Yard("abcd", FULL, {"2": shape(), "3": shape()}).plan(Order(lambda _: starts)) == [("2", "c", ())]
+    assert Yard("abcd", FULL, {"2": shape(), "3": shape()}).plan(Order(lambda _: Plan(starts))) == [("2", "c", ())]
 
 
 # ----------------------------------------------------------------------------------------------------------------- limits
@@ -217,9 +217,9 @@ class Asked:
         self.starts = [Start(unit, shape(), ("a",), because(Code.FIRST_FIT), tuple(gone)) for unit, gone in starts]
         self.guarded: list[Callable[[str], bool]] = []
 
-    def plan(self, situation: Situation) -> list[Start]:
+    def plan(self, situation: Situation) -> Plan:
         self.guarded.append(situation.guarded)
-        return self.starts
+        return Plan(self.starts)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_of_such_an_order_as_many_starts_are_taken_as_may_have_their_victims(
     yard = Yard("ab", FULL, {"2": shape()})
     situation = yard.situation()._replace(guarded=lambda unit: unit in guarded)
     found = plan(Order(order.plan, makes_way=True), situation, yard.best_effort(left=left))
-    assert [start.unit for start in found] == kept
+    assert [start.unit for start in found.starts] == kept
     assert len(order.guarded) == asked
 
 
@@ -257,9 +257,9 @@ def test_where_the_first_may_not_it_is_asked_again_with_everybody_guarded(
     found = plan(Order(order.plan, makes_way=True), yard.situation(), yard.best_effort(left=left))
     assert len(order.guarded) == asked
     assert order.guarded[-1]("anybody") is (asked == 2 or left == 0)
-    assert [start.unit for start in found] == (["1", "2"] if len(first) <= left else [])
+    assert [start.unit for start in found.starts] == (["1", "2"] if len(first) <= left else [])
     nobody = Asked()
-    assert plan(Order(nobody.plan, makes_way=True), yard.situation(), yard.best_effort(left=1)) == []
+    assert plan(Order(nobody.plan, makes_way=True), yard.situation(), yard.best_effort(left=1)).starts == []
     assert len(nobody.guarded) == 1, "nothing would start in any case"
 
 
@@ -269,7 +269,7 @@ def test_where_the_first_may_not_it_is_asked_again_with_everybody_guarded(
 def test_the_order_plans_production_on_the_room_of_those_who_stay() -> None:
     yard = Yard("ab", FULL | {"1": ("b", 0)}, {"2": shape(), "x3": shape()}, cores_max=9)
     situation = yard.situation()
-    order = Order(lambda _: [])
+    order = Order(lambda _: Plan([]))
     found = seen(order, situation, yard.best_effort(guarded=["x2"]))
     assert (found.room.free["a"].cores, found.room.free["b"].cores) == (4, 0)
     assert [key.kind for key in found.queue.lanes] == [PLAIN]
@@ -287,7 +287,7 @@ def test_hosts_that_rest_rest_in_what_the_order_sees() -> None:
     yard = Yard("ab", FULL, {"2": shape()})
     situation = yard.situation()
     situation.room.resting["z"] = AT + 5.0
-    assert seen(Order(lambda _: []), situation, yard.best_effort()).room.resting == {"z": AT + 5.0}
+    assert seen(Order(lambda _: Plan([])), situation, yard.best_effort()).room.resting == {"z": AT + 5.0}
 
 
 @pytest.mark.parametrize(

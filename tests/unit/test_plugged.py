@@ -15,7 +15,7 @@ from schemas.reasons import Code, because
 from services.domain.exits import Exit, Stop
 from services.scheduler.core.batch import make_way
 from services.scheduler.core.policies import known, plugged
-from services.scheduler.core.policies.order import Agenda, Order, Situation, Start
+from services.scheduler.core.policies.order import Order, Plan, Reserved, Situation, Start
 from services.scheduler.core.policies.plugged import REASON_MAX
 from services.scheduler.core.policies.scale import Memory, Rule, Track
 from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
@@ -140,44 +140,81 @@ def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any
 )
 def test_a_start_of_a_wrong_form_is_told(answer: Start, told: str) -> None:
     _, situation = crowd()
-    plan = plugged.order(Order(lambda _: [answer], makes_way=True), 'order "x" of acme 1').plan
+    plan = plugged.order(Order(lambda _: Plan([answer]), makes_way=True), 'order "x" of acme 1').plan
     if told:
         assert refused(plan, situation).startswith(f'order "x" of acme 1: plan: {told}')
         return
-    assert plan(situation) == [answer]
-    plan = plugged.order(Order(lambda _: [answer]), 'order "x" of acme 1').plan
+    assert plan(situation).starts == [answer]
+    plan = plugged.order(Order(lambda _: Plan([answer])), 'order "x" of acme 1').plan
     assert "it names who makes way for '3', and does not say makes_way=True" in refused(plan, situation)
 
 
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (None, "it should be an Agenda with a list, not None"),
-        (Agenda([("1", "3")], 1e300), "'1' shall make way, and is no best-effort that runs"),
-        (Agenda([("2", "3")], 1e300), "'2' shall make way for '3', which is no lease that waits for its slot"),
-        (Agenda([("2",)], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
-        (Agenda(None, 1e300), "it should be an Agenda with a list"),  # type: ignore[arg-type]
-        (Agenda([["2", "3"]], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
-        (Agenda([("2", "3", "4")], 1e300), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
-        (Agenda([], True), "the next moment should be a time after 1000000"),
-        (Agenda([], "soon"), "the next moment should be a time after 1000000"),  # type: ignore[arg-type]
-        (Agenda([], 1_000_000.0), "the next moment should be a time after 1000000"),
-        (Agenda([], 0.0), "the next moment should be a time after 1000000"),  # it would be asked without end
-        (Agenda([], float("nan")), "the next moment should be a time after 1000000"),
+        (None, "it should return a Plan, not None"),
+        ([], "it should return a Plan, not []"),
+        (Plan([], waits=None), "what lanes wait for should be told by lane, each by a function, not as None"),  # type: ignore[arg-type]
+        (Plan([], waits={"lane": WHY}), "what lanes wait for should be told by lane, each by a function"),  # type: ignore[dict-item]
+        (Plan([], rest=Plan([])), "its rest should be a function or None"),  # type: ignore[arg-type]
+        (Plan([], reservations=iter(())), "for whom room is kept should be a list of Reserved"),
+        (Plan([], reservations=["3"]), "for whom room is kept should be told as Reserved, not as '3'"),  # type: ignore[list-item]
+        (Plan([], reservations=[Reserved(3, 0.0)]), "for whom room is kept should be told as Reserved"),  # type: ignore[arg-type]
+        (Plan([], reservations=[Reserved("3", "soon")]), "for whom room is kept should be told as Reserved"),  # type: ignore[arg-type]
+        (Plan([], clear=[("1", "3")]), "'1' shall make way, and is no best-effort that runs"),
+        (Plan([], clear=[("2", "3")]), "'2' shall make way for '3', which is no lease that waits for its slot"),
+        (Plan([], clear=[("2",)]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Plan([], clear=None), "who makes way for slots should be a list, not None"),  # type: ignore[arg-type]
+        (Plan([], clear=[["2", "3"]]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Plan([], clear=[("2", "3", "4")]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Plan([], due=True), "the next moment should be a time after 1000000"),
+        (Plan([], due="soon"), "the next moment should be a time after 1000000"),  # type: ignore[arg-type]
+        (Plan([], due=1_000_000.0), "the next moment should be a time after 1000000"),
+        (Plan([], due=0.0), "the next moment should be a time after 1000000"),  # it would be asked without end
+        (Plan([], due=float("nan")), "the next moment should be a time after 1000000"),
     ],
 )
-def test_an_agenda_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
+def test_a_plan_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
     _, situation = crowd()
-    agenda = plugged.order(Order(lambda _: [], agenda=lambda _: answer), 'order "x" of acme 1').agenda
-    assert refused(agenda, situation).startswith(f'order "x" of acme 1: agenda: {told}')
+    plan = plugged.order(Order(lambda _: answer), 'order "x" of acme 1').plan
+    assert refused(plan, situation).startswith(f'order "x" of acme 1: plan: {told}')
+
+
+def raises(*_given: object) -> Any:
+    raise ZeroDivisionError("by 0")
+
+
+def test_what_an_order_tells_when_it_is_asked_is_heard_and_judged_then() -> None:
+    _, situation = crowd()
+    (lane, *_) = situation.queue.lanes
+    who = 'order "x" of acme 1'
+
+    def rest(answer: Any) -> Plan:
+        plan = plugged.order(Order(lambda _: Plan([], rest=answer)), who).plan(situation)
+        assert plan.rest is not None
+        return plan.rest(0.0)
+
+    whole = rest(lambda _now: Plan([], {lane: lambda _unit, _now: WHY}, iter([Reserved("3", 5.0)])))
+    assert (list(whole.reservations), whole.waits[lane]("3", 0.0)) == ([Reserved("3", 5.0)], WHY)
+    assert refused(rest, raises) == f"{who} in rest: ZeroDivisionError: by 0; its author must mend that"
+    assert refused(rest, lambda _now: None).startswith(f"{who}: rest: it should return a Plan, not None")
+    assert refused(rest(lambda _now: Plan([], {lane: raises})).waits[lane], "3", 0.0).startswith(
+        f"{who} in waits: Zero"
+    )
+    odd = rest(lambda _now: Plan([], reservations=iter([Reserved("3", 5.0), "4"])))  # type: ignore[list-item]
+    assert refused(list, odd.reservations).startswith(f"{who}: reservations: for whom room is kept should be told as")
+    failing = rest(lambda _now: Plan([], reservations=map(raises, "3")))
+    assert refused(list, failing.reservations).startswith(f"{who} in reservations: ZeroDivisionError")
+    told = plugged.order(Order(lambda _: Plan([], {lane: raises})), who).plan(situation)
+    assert refused(told.waits[lane], "3", 0.0).startswith(f"{who} in waits: ZeroDivisionError")
 
 
 @pytest.mark.parametrize(
     ("answer", "told"),
     [
-        (None, "it should return a list of Start, not None"),
-        ((), "it should return a list of Start, not ()"),
-        (["3"], "it should return a list of Start, not ['3']"),
+        (None, "what starts should be a list of Start, not None"),
+        ((), "what starts should be a list of Start, not ()"),
+        (["3"], "what starts should be a list of Start, not ['3']"),
         ([start(), start()], "it starts '3' twice"),
         ([start()] * 101, "it starts 101 units, and 100 are allowed"),
         ([start()] * 100, "it starts '3' twice"),
@@ -186,12 +223,12 @@ def test_an_agenda_of_a_wrong_form_is_told(answer: Any, told: str) -> None:
 )
 def test_starts_of_a_wrong_form_are_told(answer: Any, told: str) -> None:
     _, situation = crowd()
-    plan = plugged.order(Order(lambda _: answer), 'order "x" of acme 1').plan
+    plan = plugged.order(Order(lambda _: Plan(answer)), 'order "x" of acme 1').plan
     situation = situation._replace(most=100)
     if told:
         assert refused(plan, situation).startswith(f'order "x" of acme 1: plan: {told}')
     else:
-        assert plan(situation) == []
+        assert plan(situation).starts == []
 
 
 @pytest.mark.parametrize(("more", "told"), [(0, ""), (1, f"with a Reason of {REASON_MAX + 1} bytes")])
@@ -210,30 +247,34 @@ def test_what_is_written_of_an_instance_number_has_a_reason_too() -> None:
     assert plugged.wrong_memory((1, 2)).startswith("it should return a Memory")  # type: ignore[arg-type]
 
 
-def test_an_agenda_spares_who_is_guarded() -> None:
+def test_an_order_that_keeps_slots_says_who_makes_way() -> None:
+    keeps = Order(lambda _: Plan([]), keeps_slots=True)
+    assert "x: it keeps the slots of leases, and does not say makes_way=True" in refused(plugged.order, keeps, "x")
+    assert plugged.order(keeps._replace(makes_way=True), "x").keeps_slots
+
+
+def test_who_is_guarded_makes_way_for_no_slot() -> None:
     world, _ = crowd()
     slot = lease(world, 50.0)
     situation = core(world).situation(world.now, core(world).room)
-    given = Agenda([("2", slot)], 1e300)
-    agenda = plugged.order(Order(lambda _: [], agenda=lambda _: given), "x").agenda
-    assert agenda is not None
-    assert agenda(situation) == given
-    assert agenda(situation._replace(guarded=lambda unit: unit == "2")).clear == []
+    plan = plugged.order(Order(lambda _: Plan([], clear=[("2", slot)], due=1e300)), "x").plan
+    assert (plan(situation).clear, plan(situation).due) == ([("2", slot)], 1e300)
+    assert plan(situation._replace(guarded=lambda unit: unit == "2")).clear == []
 
 
 @pytest.mark.parametrize("count", [None, -1, 2.5, True])
 def test_a_number_of_hosts_of_a_wrong_form_is_told(count: Any) -> None:
     _, situation = crowd()
-    hosts = plugged.order(Order(lambda _: [], hosts=lambda *_: count), 'order "x" of acme 1').hosts
+    hosts = plugged.order(Order(lambda _: Plan([]), hosts=lambda *_: count), 'order "x" of acme 1').hosts
     assert refused(hosts, situation, []).startswith(f'order "x" of acme 1: hosts: it wants {count!r} hosts')
 
 
 def test_an_order_that_chooses_victims_ends_nobody_who_is_guarded() -> None:
     world, situation = crowd()
-    greedy = Order(lambda _: [start(victims=("2",))], makes_way=True)
+    greedy = Order(lambda _: Plan([start(victims=("2",))]), makes_way=True)
     anybody = core(world).preempting.best_effort(world.now)
-    assert make_way.plan(greedy, situation, anybody) == [start(victims=("2",))]
-    assert make_way.plan(greedy, situation._replace(guarded=lambda unit: unit == "2"), anybody) == []
+    assert make_way.plan(greedy, situation, anybody).starts == [start(victims=("2",))]
+    assert make_way.plan(greedy, situation._replace(guarded=lambda unit: unit == "2"), anybody).starts == []
 
 
 @pytest.mark.parametrize("memory", [None, (1, 2), Memory([Sample("x", 1, 2)], Track()), Memory([], None)])  # type: ignore[arg-type]

@@ -293,18 +293,18 @@ def test_a_lease_of_an_order_that_keeps_no_times_starts_in_its_hours_if_there_is
     begun = world.now
 
     def starts(at: float, **fields: Any) -> list[str]:
-        return [start.unit for start in leases_elsewhere.plan(due(world, now=begun + at, **fields))]
+        return [start.unit for start in leases_elsewhere.plan(due(world, now=begun + at, **fields)).starts]
 
     assert [starts(at) for at in (9.0, 10.0, 20.0, 50.0)] == [[], [first], [first, second], [first, second]]
     assert [starts(at) for at in (109.0, 110.0, 120.0, 150.0)] == [[first, second], [second, later], [later], []]
     assert [starts(20.0, most=n) for n in (0, 1, 3)] == [[], [first], [first, second]]
     situation = due(world, now=begun + 10.0)
-    (start,) = leases_elsewhere.plan(situation)
+    (start,) = leases_elsewhere.plan(situation).starts
     assert (start.hosts, start.reason) == (("h1",), because(Code.LEASE_STARTS, ends_at=begun + 110.0))
     assert situation.room.count(start.shape) == 2  # as before
     assert wide in situation.queue.bookings
-    moments = [leases_elsewhere.agenda(due(world, now=begun + at)) for at in (0.0, 10.0, 20.0, 50.0)]
-    assert moments == [([], begun + 10.0), ([], begun + 20.0), ([], begun + 50.0), ([], NEVER)]
+    moments = [leases_elsewhere.plan(due(world, now=begun + at)).due for at in (0.0, 10.0, 20.0, 50.0)]
+    assert moments == [begun + 10.0, begun + 20.0, begun + 50.0, NEVER]
 
 
 # ------------------------------------------------------------------------------------------------------------------- the tables

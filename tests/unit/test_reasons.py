@@ -14,17 +14,16 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.reasons import Code
-from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.domain.text import remedy, sentence
 from services.scheduler.core.policies import known
-from services.scheduler.core.policies.order import Reserved, Situation
+from services.scheduler.core.policies.order import Plan, Reserved, Situation
 from services.scheduler.edge import batch as edge_batch
 from services.scheduler.edge.batch import BatchEdge
-from services.scheduler.lookahead import reasons, turns
-from services.scheduler.lookahead.foresee import Sure, foresee
+from services.scheduler.lookahead import last_pass, reasons
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Look, Reasons, Told
-from services.scheduler.lookahead.turns import Turns
+from services.scheduler.lookahead.start_estimate import Sure, foresee
 from services.scheduler.lookahead.why import why
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, running, wait_for
@@ -172,49 +171,64 @@ async def test_facts_that_come_during_a_look_do_it_no_harm(monkeypatch: pytest.M
 
 
 class Passes:
-    """`conservative`, and how many units its passes have looked at."""
+    """`conservative`, how often somebody asked for the rest of its passes, and how many units these looked at."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = self.looked_at = 0
         order = known.ORDERS["conservative"]
-        monkeypatch.setitem(known.ORDERS, "conservative", order._replace(reservations=self.reservations))
+        monkeypatch.setitem(known.ORDERS, "conservative", order._replace(plan=self.plan))
         self.order = order
 
-    def reservations(self, situation: Situation) -> Iterator[Reserved]:
+    def plan(self, situation: Situation) -> Plan:
+        plan = self.order.plan(situation)
+        return plan._replace(rest=lambda now: self.rest(plan, now))
+
+    def rest(self, plan: Plan, now: float) -> Plan:
         self.begun += 1
-        assert self.order.reservations is not None
-        for each in self.order.reservations(situation):
+        assert plan.rest is not None
+        whole = plan.rest(now)
+        return whole._replace(reservations=self.each(whole))
+
+    def each(self, whole: Plan) -> Iterator[Reserved]:
+        for each in whole.reservations:
             self.looked_at += 1
             yield each
 
 
+async def turn(asked: LastPass, world: World, unit: str, now: float) -> float | None:
+    await asked.reach(core(world), unit, now)
+    found = asked.reserved(unit)
+    return None if found is None else found.at
+
+
 async def test_one_pass_serves_all_and_goes_as_far_as_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     passes = Passes(monkeypatch)
-    monkeypatch.setattr(turns, "SLICE_S", 60.0)
+    monkeypatch.setattr(last_pass, "SLICE_S", 60.0)
     world = full(order="conservative")
     units = [world.submit(cores=4, walltime_s=10) for _ in range(4)]
     world.settle()
-    asked, now = Turns(), world.now
-    assert await asked.of(core(world), units[1], now) == now + 70.0
+    asked, now = LastPass(), world.now
+    assert await turn(asked, world, units[1], now) == now + 70.0
     assert (passes.begun, passes.looked_at) == (1, 2)
-    monkeypatch.setattr(turns, "SLICE_S", -1.0)
-    found = await asyncio.gather(*(asked.of(core(world), unit, now + 1.0) for unit in reversed(units)))
+    monkeypatch.setattr(last_pass, "SLICE_S", -1.0)
+    found = await asyncio.gather(*(turn(asked, world, unit, now + 1.0) for unit in reversed(units)))
     assert found == [now + 90.0, now + 80.0, now + 70.0, now + 60.0]
     assert (passes.begun, passes.looked_at) == (1, 4)
-    await asked.of(core(world), units[0], now + turns.FRESH_S)
+    await turn(asked, world, units[0], now + last_pass.FRESH_S)
     assert passes.begun == 2
-    assert await asked.of(core(world), "77", now) is None
+    assert await turn(asked, world, "77", now + last_pass.FRESH_S) is None
+    assert asked.complete
 
 
 async def test_a_pass_is_of_the_moment_at_which_it_began() -> None:
     world = full(order="conservative")
     units = [world.submit(cores=4, walltime_s=10) for _ in range(4)]
     world.settle()
-    asked = Turns()
-    assert await asked.of(core(world), units[0], world.now) == world.now + 60.0
+    asked = LastPass()
+    assert await turn(asked, world, units[0], world.now) == world.now + 60.0
     world.cancel(units[1])
     world.cancel(units[2])
-    assert await asked.of(core(world), units[3], world.now) == world.now + 90.0
+    assert await turn(asked, world, units[3], world.now) == world.now + 90.0
 
 
 async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +242,9 @@ async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatc
         return dict(answer["reasons"][0]["params"])
 
     assert (await params(second))["reserved_in_s"] == 70
-    edge.turns = Turns()
-    monkeypatch.setattr(turns, "WAIT_S", -1.0)
-    monkeypatch.setattr(turns, "SLICE_S", -1.0)
+    edge.last_pass = LastPass()
+    monkeypatch.setattr(last_pass, "WAIT_S", -1.0)
+    monkeypatch.setattr(last_pass, "SLICE_S", -1.0)
     late = await params(second)
     assert "reserved_in_s" not in late
     assert (late["short"], late["ahead"]) == (1, 1)
@@ -328,7 +342,7 @@ def test_room_that_is_planned_for_others_is_told_as_such() -> None:
     running(world, walltime_s=50)
     large, wide, long = world.submit(nodes=3), world.submit(cores=4, nodes=2), world.submit(cores=4, walltime_s=999)
     world.settle()
-    told = why(core(world), long, world.now, lambda _unit: NEVER)[0]
+    told = why(core(world), long, world.now, LastPass())[0]
     assert told.params == {"ahead": 2, "job": wide, "backfill": 1}, (
         f"{large} is passed, as more than the hosts could hold"
     )

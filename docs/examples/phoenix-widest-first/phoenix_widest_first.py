@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phoenix.plugin.policies import Code, Lane, Order, Shape, Situation, Start, because, fitting_lanes, settings
+from phoenix.plugin.policies import Code, Lane, Order, Plan, Shape, Situation, Start, because, fitting_lanes, settings
 
 API = 1  # the version of `phoenix.plugin` that this was written for
 
@@ -41,14 +41,15 @@ class Turn(NamedTuple):
     lane: Lane
 
 
-def plan(situation: Situation) -> list[Start]:
-    """Units to start now.  Changes nothing: it plans in a copy of the room."""
+def plan(situation: Situation) -> Plan:
+    """Units to start now; the others wait for room, which goes without saying.  Changes nothing: it plans in a copy of the
+    room."""
     chosen, queue = settings(Settings, situation.policy.options), situation.queue
     heap: list[Turn] = []
     for lane in fitting_lanes(queue, situation.room):
         _push(heap, chosen, situation, lane, 0)
     if not heap:  # the usual end over a long queue: be quick
-        return []
+        return Plan([])
     room, found = situation.room.copy(), list[Start]()
     while heap and len(found) < situation.most:
         turn = heapq.heappop(heap)
@@ -58,7 +59,7 @@ def plan(situation: Situation) -> list[Start]:
             why = because(Code.BY_POLICY, policy="widest-first", width=width(chosen, shape))
             found.append(Start(turn.lane[turn.taken].unit, shape, hosts, why))
             _push(heap, chosen, situation, turn.lane, turn.taken + 1)
-    return found
+    return Plan(found)
 
 
 def width(chosen: Settings, shape: Shape) -> int:

@@ -13,7 +13,7 @@ HOSTS = (HostCase(4, 8192, False), HostCase(4, 8192, False))
 def started(by: str, *jobs: JobCase) -> list[str]:
     """The units that start on two hosts of four cores."""
     policy = BatchPolicy(order="widest-first", options={"by": by})
-    return [start.unit for start in ORDER.plan(Department(Case(HOSTS, jobs), policy).situation())]
+    return [start.unit for start in ORDER.plan(Department(Case(HOSTS, jobs), policy).situation()).starts]
 
 
 def test_they_keep_the_rules() -> None:

@@ -1,4 +1,4 @@
-"""When a job starts, and how sure that is (`services.scheduler.lookahead.foresee`), as sentences.
+"""When a job starts, and how sure that is (`services.scheduler.lookahead.start_estimate`), as sentences.
 
 at 2026-02-03T04:05:06Z at the latest, in 12m05s: room is kept for it; web may claim 3 hosts of the department
 """

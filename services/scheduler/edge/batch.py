@@ -34,10 +34,10 @@ from services.runtime.edge import Edge
 from services.runtime.service import Service
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.edge import plugins, reports
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.looks import Busy, Looks
 from services.scheduler.lookahead.reasons import Reasons
 from services.scheduler.lookahead.starts import Starts
-from services.scheduler.lookahead.turns import Turns
 from services.scheduler.lookahead.whatif import BYTES_MAX, NotOurs, WhatIf
 from services.scheduler.lookahead.why import QUEUE_MAX, explained, queue_view, why
 
@@ -66,7 +66,8 @@ class BatchEdge(Edge):
         self.department = department
         looks = Looks()
         self.starts, self.whatif = Starts(looks), WhatIf(department, looks)
-        self.reasons, self.turns = Reasons(), Turns()
+        self.last_pass = LastPass()
+        self.reasons = Reasons(self.last_pass)
         self._queries = {
             "queue": _Query(self._queue),
             "reasons": _Query(self._reasons),
@@ -124,9 +125,9 @@ class BatchEdge(Edge):
     async def _why(self, core: BatchCore, data: bytes, now: float) -> bytes:
         job = msgspec.json.decode(data or b"{}", type=_Why).job
         unit = explained(core, job)
-        turn = await self.turns.of(core, unit, now)
-        known = None if core.order.reservations is None else {unit: turn}.get
-        reasons = why(core, job, now, known)
+        if core.order.reserves_for_all and unit in core.book.queue.where:
+            await self.last_pass.reach(core, unit, now)
+        reasons = why(core, job, now, self.last_pass)
         if not reasons:
             return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
         return msgspec.json.encode({"ok": True, "job": job, "unit": unit or job, "reasons": reasons})

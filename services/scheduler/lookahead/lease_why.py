@@ -10,22 +10,22 @@ Rules
 from __future__ import annotations
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.order_leases_seats import Seats
 from services.scheduler.core.state.shape import Booking
+from services.scheduler.lookahead.snapshot import Snapshot
 
 
-def why_slot(core: BatchCore, booking: Booking, now: float) -> Reason:
+def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
     """The first reason of a lease that waits for its slot, or in it."""
+    core, now = snapshot.core, snapshot.now
     times = {"starts_at": booking.start_at, "ends_at": booking.ends_at}
     if now >= booking.ends_at:
         return because(Code.LEASE_OVER, **times)
     if now >= booking.start_at:
         return because(Code.LEASE_LATE, late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
     in_s = round(booking.start_at - now, 3)
-    if core.order.agenda is None:
+    if not core.order.keeps_slots:
         return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, order=str(core.policy.order))
-    seats = Seats(core.situation(now, core.room.rested(core.custody, now)))
-    seat = next(seat for seat in seats.walk() if seat.booking.unit == booking.unit)
-    way = {"victims": list(seat.victims)} if seat.victims else {}
-    return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, hosts=len(seat.hosts), nodes=booking.shape.nodes, **way)
+    slot = snapshot.last.find(booking.unit)
+    hosts = {} if slot is None else {"hosts": len(slot.hosts), "nodes": booking.shape.nodes}
+    way = {"victims": list(slot.victims)} if slot is not None and slot.victims else {}
+    return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, **hosts, **way)

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.foresee import Copied, copied
+from services.scheduler.lookahead.start_estimate import Copied, copied
 
 WAITING_MAX: Final = 8
 PAUSE_MAX_S: Final = 2.0  # a look and a pause, and the next one is answered in the time that the monitor waits for

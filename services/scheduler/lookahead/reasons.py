@@ -18,7 +18,7 @@ Rules
      was worked out: facts may come in between.
   4. A look takes `BUDGET_S` of CPU at most; who is not reached is not told, and is "in the queue" to whoever asked.
   5. One answer serves all for `FRESH_S`, and for `PAUSE` times as long as it took: that is a twentieth of a core at most.
-  6. Moments of reservations are not told where a pass would be needed for them (`lookahead.why`, rule 5).
+  6. Moments of reservations are not told where the order reserves for everybody: they are dear (`last_pass`, rule 2).
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ import msgspec
 from schemas.reasons import Code, Reason
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.queue import Lane
-from services.scheduler.lookahead.standing import Standing
+from services.scheduler.lookahead.last_pass import LastPass
+from services.scheduler.lookahead.snapshot import Snapshot
 from services.scheduler.lookahead.why import first
 
 FIRST: Final = 50  # as `foresee`: more than one screen shows
 REST_MAX: Final = 50_000  # names of about 12 bytes: below 1 MiB, the smallest payload that a broker may be set to
-SLICE_S: Final = 0.005  # as `turns`
+SLICE_S: Final = 0.005  # as `last_pass`
 BUDGET_S: Final = 0.25  # 10,000 jobs in 200 lanes take a tenth of it
 FRESH_S: Final = 1.5  # the monitor asks every two seconds
 PAUSE: Final = 20
@@ -54,7 +55,8 @@ class Told(msgspec.Struct):
 
 
 class Reasons:
-    def __init__(self) -> None:
+    def __init__(self, last: LastPass | None = None) -> None:
+        self._last = last or LastPass()
         self._turn = asyncio.Lock()
         self._at = 0.0  # when `_told` was worked out
         self._fresh_s = 0.0
@@ -64,7 +66,7 @@ class Reasons:
         """JSON.  Raises what a plug-in raises."""
         async with self._turn:
             if not now - self._fresh_s < self._at <= now:
-                look = Look(core, now)
+                look = Look(core, now, self._last)
                 self._told = msgspec.json.encode(await look.told())
                 self._at, self._fresh_s = now, max(FRESH_S, PAUSE * look.spent_s)
             return self._told
@@ -73,9 +75,9 @@ class Reasons:
 class Look:
     """`spent_s`: CPU that it took."""
 
-    def __init__(self, core: BatchCore, now: float) -> None:
-        self.core, self.now = core, now
-        self._standing: Standing | None = None
+    def __init__(self, core: BatchCore, now: float, last: LastPass | None = None) -> None:
+        self.core, self.now, self._last = core, now, last or LastPass()
+        self._snapshot: Snapshot | None = None
         self._position = 0  # that it is of
         self.spent_s = 0.0
 
@@ -91,12 +93,12 @@ class Look:
             await asyncio.sleep(0)
         return found
 
-    def _now(self) -> Standing:
+    def _now(self) -> Snapshot:
         """What all have in common until the next fact."""
         position = self.core.custody.state.position
-        if self._standing is None or self._position != position:
-            self._standing, self._position = Standing(self.core, self.now), position
-        return self._standing
+        if self._snapshot is None or self._position != position:
+            self._snapshot, self._position = Snapshot(self.core, self.now, self._last), position
+        return self._snapshot
 
     def _steps(self, found: Told) -> Iterator[None]:
         """Adds to `found` step by step; after each of them facts may come."""
@@ -125,7 +127,7 @@ class Look:
         """The lane's units that wait still, those together that wait for the same."""
         core, queue = self.core, self._now().queue
         every = [place.unit for place in lane.places if place.unit in queue.where]
-        if core.order.agenda is None or not queue.bookings or not self._now().room.fits(lane.key.shape):
+        if not core.order.keeps_slots or not queue.bookings or not self._now().room.fits(lane.key.shape):
             return [every]
         by_stay: dict[tuple[float, bool], list[str]] = {}
         for unit in every:

@@ -19,8 +19,8 @@ import msgspec
 
 from schemas.start_estimate import Foreseen
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.foresee import FIRST, foresee
 from services.scheduler.lookahead.looks import Looks
+from services.scheduler.lookahead.start_estimate import FIRST, foresee
 from services.scheduler.lookahead.why import explained
 
 FRESH_S: Final = 5.0  # a page or a person that looks again sees no other start, but for what has happened since

@@ -26,8 +26,8 @@ from schemas.ids import element_id
 from schemas.reasons import Code, because
 from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.foresee import Copied, foresee
 from services.scheduler.lookahead.looks import Looks
+from services.scheduler.lookahead.start_estimate import Copied, foresee
 
 JOBS_MAX: Final = 16  # the job and its variants
 BYTES_MAX: Final = 1 << 20  # an array of 10,000 elements names each index: 60 KB, sixteen times

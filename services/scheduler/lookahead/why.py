@@ -20,8 +20,8 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
+from typing import Any, Final
 
 from schemas.config import WebPolicy
 from schemas.ids import job_of, sort_key
@@ -37,23 +37,17 @@ from services.scheduler.core.batch.dependencies import verdict
 from services.scheduler.core.batch.launches import FAILURES_MAX
 from services.scheduler.core.batch.state import Job
 from services.scheduler.core.state.shape import Shape
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.lease_why import why_slot
-from services.scheduler.lookahead.standing import Standing
+from services.scheduler.lookahead.snapshot import Snapshot
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
 NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
-# When a unit's reservation is; NEVER: unknown; None: it is behind the last one.
-Turns: TypeAlias = Callable[[str], float | None]
 
 
-def NO_TURNS(_unit: str) -> float:
-    """Nobody has asked the order."""
-    return NEVER
-
-
-def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> list[Reason]:
-    """Ranked reasons; empty if this department does not know the job.  `turns`: what the order's reservations are, where it
-    keeps room for many; without it the order is asked."""
+def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> list[Reason]:
+    """Ranked reasons; empty if this department does not know the job.  `last`: what is known of the last pass; without it all
+    that is needed is worked out here.  Raises what a plug-in raises."""
     core.book.ranked(now)
     unit = _unit(core, job)
     if unit is None:
@@ -63,13 +57,17 @@ def why(core: BatchCore, job: str, now: float, turns: Turns | None = None) -> li
         return [because(Code.FINISHED, unit=unit.id, end=unit.end or "")]
     if unit.state == "open":
         return [_why_open(core, unit, now)]
-    return list(_why_pending(Standing(core, now), unit.id, turns))
+    if last is None:
+        last = LastPass()
+        if core.order.reserves_for_all and unit.id in core.book.queue.where:
+            last.see(core, now).find(unit.id)
+    return list(_why_pending(Snapshot(core, now, last), unit.id))
 
 
-def first(standing: Standing, unit: str) -> Reason:
-    """The first reason of a unit that waits, as `why` ranks them; without the moment of its reservation where the order keeps
-    room for many."""
-    return next(_why_pending(standing, unit, NO_TURNS))
+def first(snapshot: Snapshot, unit: str) -> Reason:
+    """The first reason of a unit that waits, as `why` ranks them; without the moment of its reservation where the order
+    reserves for everybody."""
+    return next(_why_pending(snapshot, unit, moments=False))
 
 
 def explained(core: BatchCore, job: str) -> str:
@@ -183,22 +181,22 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
     }
 
 
-def _why_pending(standing: Standing, unit: str, turns: Turns | None) -> Iterator[Reason]:
-    core, now = standing.core, standing.now
+def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iterator[Reason]:
+    core, now = snapshot.core, snapshot.now
     job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
     yield from before
-    booking = standing.queue.bookings.get(unit)
+    booking = snapshot.queue.bookings.get(unit)
     if booking is not None:
-        slot = why_slot(core, booking, now)
+        slot = why_slot(snapshot, booking)
         yield slot
         if slot.code is Code.LEASE_LATE:
-            yield _why_no_room(standing, unit, turns)
+            yield _why_no_room(snapshot, unit, moments=moments)
         yield from _history(core, unit, now)
         return
-    more = list(_beside_room(standing, unit))
+    more = list(_beside_room(snapshot, unit))
     yield from more
     if not any(reason.code in NEVER_STARTS for reason in before):
-        room = _why_no_room(standing, unit, turns)
+        room = _why_no_room(snapshot, unit, moments=moments)
         if not (before or more) or (room.code is not Code.WAITS_BEHIND and room.params.get("short") != 0):
             yield room
     yield from _priority(core, job)
@@ -229,21 +227,23 @@ def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
         yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
 
 
-def _beside_room(standing: Standing, unit: str) -> Iterator[Reason]:
+def _beside_room(snapshot: Snapshot, unit: str) -> Iterator[Reason]:
     """What keeps it from starting even where there is room: limits, guarded best-effort, the order's own rules."""
-    core = standing.core
-    job, budgets = core.book.job(unit), standing.queue.budgets
+    core = snapshot.core
+    job, budgets = core.book.job(unit), snapshot.queue.budgets
     limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
     if limit is not None:
         yield limit
     elif not job.best_effort and core.best_effort:
-        until = core.guards.next_moment(core.best_effort, standing.now)
-        spared = make_way.why(standing.situation, core.preempting.best_effort(standing.now), job.shape, until)
+        until = core.guards.next_moment(core.best_effort, snapshot.now)
+        spared = make_way.why(snapshot.situation, core.preempting.best_effort(snapshot.now), job.shape, until)
         if spared is not None:
             yield spared
-    full = core.order.why(standing.situation, unit) if core.order.why is not None else None
-    if full is not None:
-        yield full
+    lane, _ = snapshot.queue.where.get(unit, (None, None))
+    wait = snapshot.last.waits.get(lane.key) if lane is not None and snapshot.last.waits else None
+    kept = wait(unit, snapshot.now) if wait is not None else None
+    if kept is not None:
+        yield kept
 
 
 def _priority(core: BatchCore, job: Job) -> list[Reason]:
@@ -271,9 +271,9 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     return [*saves, because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
 
 
-def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
+def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     """What the unit needs, what there is, and who goes first."""
-    core, now = standing.core, standing.now
+    core, now = snapshot.core, snapshot.now
     job = core.book.job(unit)
     shape = job.shape
     needs: dict[str, str | int | float | list[str]] = {
@@ -283,34 +283,31 @@ def _why_no_room(standing: Standing, unit: str, turns: Turns | None) -> Reason:
         **({"exclusive": 1} if shape.exclusive else {}),
         **({"constraint": shape.constraint} if shape.constraint else {}),
     }
-    able, held = standing.able(shape), standing.held
+    able, held = snapshot.able(shape), snapshot.held
     if able < shape.nodes:
         return because(Code.TOO_LARGE_NOW, able=able, **needs)
-    ahead = standing.queue.ahead(core.book.place(unit))
+    ahead = snapshot.queue.ahead(core.book.place(unit))
     if held == 0:
-        return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(standing.hosts | _agreed(core, shape.nodes, now)))
-    kept = standing.kept(best_effort=job.best_effort)
-    free, cleared = standing.free(shape, best_effort=job.best_effort)
+        return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(snapshot.hosts | _agreed(core, shape.nodes, now)))
+    free, cleared = snapshot.free(shape, best_effort=job.best_effort)
     if cleared < shape.nodes:
         short = shape.nodes - cleared
-        mine = kept if kept is not None and kept.unit == unit else None
-        promised = mine is not None and mine.at >= now  # else somebody is there beyond the expected end
-        counts = standing.hosts | ({"reserved_in_s": round(mine.at - now)} if mine and promised else {})
-        counts |= {"way": cleared - free} if cleared > free else {}
-        counts |= _turn(standing, unit, turns) | (_agreed(core, held + short, now) or _kept_by(core, shape.nodes, now))
+        counts = snapshot.hosts | ({"way": cleared - free} if cleared > free else {})
+        counts |= _turn(snapshot, unit, moments=moments) | (
+            _agreed(core, held + short, now) or _kept_by(core, shape.nodes, now)
+        )
         return because(
             Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
         )
-    at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **standing.hosts)
-    if standing.planned(best_effort=job.best_effort) is None or core.notice():
+    at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **snapshot.hosts)
+    if not snapshot.planned(best_effort=job.best_effort) or core.notice():
         return at_once  # with the next decision, or when the hosts on notice have gone
+    head = snapshot.last.head or snapshot.queue.head()
+    if head is None or head.unit == unit or not ahead:
+        return at_once
     way = {"way": 1} if free < shape.nodes else {}
-    if kept is not None:
-        return because(Code.WAITS_BEHIND, ahead=ahead, job=kept.unit, gap_s=max(0, round(kept.at - now)), **way)
-    if standing.head is not None and standing.head.unit != unit and ahead:
-        turn = _turn(standing, unit, turns) or ({"backfill": 1} if standing.keeps_for_many else {})
-        return because(Code.WAITS_BEHIND, ahead=ahead, job=standing.head.unit, **turn, **way)
-    return at_once
+    turn = _turn(snapshot, unit, moments=moments) or _gap(snapshot)
+    return because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit, **turn, **way)
 
 
 def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
@@ -350,27 +347,26 @@ def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[st
     return {"can_have": most, "kept_by": list(keep)} if keep and nodes > most else {}
 
 
-def _turn(standing: Standing, unit: str, turns: Turns | None) -> dict[str, int]:
-    """In how many seconds the unit's reservation is, if the order keeps room for many and it has one; else how many there are,
-    if that is why."""
-    order = standing.core.order
-    situation = standing.planned(best_effort=standing.core.book.job(unit).best_effort)
-    if situation is None or not standing.keeps_for_many:
+def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, int]:
+    """In how many seconds the unit's reservation is, if it has one; where the order reserves for everybody and it has none, how
+    many there are.  `moments`: whether that is asked there."""
+    core, now = snapshot.core, snapshot.now
+    job, many = core.book.job(unit), core.order.reserves_for_all
+    if not snapshot.planned(best_effort=job.best_effort) or (many and not moments):
         return {}
-    if turns is not None:
-        at = turns(unit)
-    elif order.reservation is not None:
-        at = order.reservation(situation, unit)
-    else:
-        at = (
-            next((one.at for one in order.reservations(situation) if one.unit == unit), None)
-            if order.reservations
-            else None
-        )
-    if (
-        at is None
-        and order.reservation is not None
-        and standing.core.foresee().could_hold(standing.core.book.shape(unit))
-    ):
-        return {"reservations_max": situation.policy.reservations_max, "backfill": 1}
-    return {} if at is None or at == NEVER else {"reserved_in_s": max(0, round(at - standing.now)), "backfill": 1}
+    last, backfill = snapshot.last, {"backfill": 1} if many else {}
+    mine = last.reserved(unit)
+    if mine is None:
+        behind = many and last.complete and core.foresee().could_hold(job.shape)
+        return {"reservations_max": core.policy.reservations_max, **backfill} if behind else {}
+    if mine.at == NEVER or (mine.at < now and not many):  # somebody is there beyond the expected end
+        return {}
+    return {"reserved_in_s": max(0, round(mine.at - now)), **backfill}
+
+
+def _gap(snapshot: Snapshot) -> dict[str, int]:
+    """How long it is until the reservation of the one that goes first, if there is only that one."""
+    head = snapshot.last.head
+    if snapshot.core.order.reserves_for_all:
+        return {"backfill": 1}
+    return {} if head is None or head.at == NEVER else {"gap_s": max(0, round(head.at - snapshot.now))}

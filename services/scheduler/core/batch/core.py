@@ -70,7 +70,7 @@ from services.scheduler.core.batch.moving import moves
 from services.scheduler.core.batch.preempting import Preempting
 from services.scheduler.core.batch.state import Paused, Refused, State
 from services.scheduler.core.policies import known, leases_elsewhere
-from services.scheduler.core.policies.order import Agenda, Order, Situation, Start, nobody
+from services.scheduler.core.policies.order import Order, Plan, Situation, Start, nobody
 from services.scheduler.core.policies.order_multi_factor import order_below
 from services.scheduler.core.policies.victims import Choice
 from services.scheduler.core.state.capacities import Capacities
@@ -98,6 +98,17 @@ class Adopted(NamedTuple):
     config: CloudConfig | None
     stages: list[Stage[Said]]
     order: Order
+
+
+class Passed(NamedTuple):
+    """A pass, and the position in the journal that it was made at."""
+
+    plan: Plan
+    position: int
+
+    def serves(self, position: int, now: float) -> bool:
+        """True if neither a fact nor a stated moment has come since."""
+        return position == self.position and now < self.plan.due
 
 
 class BatchCore:
@@ -201,6 +212,7 @@ class BatchCore:
         self._due = NEVER  # when time alone may start something, as the last pass saw it
         self._rests = False  # True: the last decide had nothing to say, and nothing that concerns it has happened since
         self._forecast: Forecast | None = None  # made when an order asks for it
+        self._passed: Passed | None = None  # the last pass, which explains who waits; decisions do not read it
 
     def _constrain(self) -> None:
         """Jobs may have other constraints than before: then hosts fall into other classes."""
@@ -649,21 +661,14 @@ class BatchCore:
         if closing and queue.bookings:  # theirs may be the room that a slot needs: in a moment it is known to be free
             self._due, queue.grew = NEVER, True
             return {}, []
-        order = self.order
-        left = self.guards.left(now) if self.best_effort else None
-        looks_ahead = order.foresees or left is not None  # who is gone may leave fewer to end
-        news = queue.grew or self.room.grew or (looks_ahead and self._shifted) or now >= self._due
-        news = news or (bool(self.best_effort) and self.guards.next_moment(self.best_effort, self._passed_at) <= now)
-        if not news and room is self.room:
+        if not self._may_bear_fruit(now, room):
             return {}, []
-        situation = self.situation(now, room)
-        clear, self._due = Agenda([], NEVER)
-        if order.agenda is not None or queue.bookings:
-            clear, self._due = (order.agenda or leases_elsewhere.agenda)(situation)
+        plan = self._pass(now, room)
+        self._due = plan.due
         way: dict[str, list[str]] = {}
-        for unit, lease in clear:
+        for unit, lease in plan.clear:
             way.setdefault(lease, []).append(unit)
-        starts = [] if way else self._plan(order, situation)
+        starts = [] if way else plan.starts
         if queue.budgets is not None:
             booked, rest = [s for s in starts if s.unit in queue.bookings], [s for s in starts if s.unit in queue.where]
             starts = booked + queue.budgets.cut(rest, self.book.owner, self.book.shape)  # accepted ones: not again
@@ -675,12 +680,40 @@ class BatchCore:
             self._passed_at = now
         return way, starts
 
-    def _plan(self, order: Order, situation: Situation) -> list[Start]:
+    def _may_bear_fruit(self, now: float, room: Room) -> bool:
+        """True if something has changed since the last fruitless pass that another one could start something for."""
+        if room is not self.room or self.book.queue.grew or self.room.grew or now >= self._due:
+            return True
+        left = self.guards.left(now) if self.best_effort else None
+        if self._shifted and (self.order.foresees or left is not None):  # who is gone may leave fewer to end
+            return True
+        return bool(self.best_effort) and self.guards.next_moment(self.best_effort, self._passed_at) <= now
+
+    def last_pass(self, now: float) -> Plan:
+        """What the last pass over the queue found.  Where it may not hold any more, as the core has yet to decide or may place
+        nobody (on notice): what a pass finds now.  It serves until the next fact; the next decision makes one of its own."""
+        room = self.room.rested(self.custody, now)
+        self.book.ranked(now)
+        made = self._passed
+        if made is not None and (not self._may_bear_fruit(now, room) or made.serves(self.custody.state.position, now)):
+            return made.plan
+        return self._pass(now, room) if self.active else Plan([])
+
+    def _pass(self, now: float, room: Room) -> Plan:
+        plan = self._plan(self.order, self.situation(now, room))
+        self._passed = Passed(plan, self.custody.state.position)
+        return plan
+
+    def _plan(self, order: Order, situation: Situation) -> Plan:
         queue = situation.queue
-        leases = leases_elsewhere.plan(situation) if order.agenda is None and queue.bookings else []
-        if leases or not (self.best_effort or any(key.kind.best_effort for key in queue.lanes)):
-            return leases or order.plan(situation)
-        return make_way.plan(order, situation, self.preempting.best_effort(situation.now))
+        slots = leases_elsewhere.plan(situation) if queue.bookings and not order.keeps_slots else Plan([])
+        if slots.starts:
+            return slots
+        if self.best_effort or any(key.kind.best_effort for key in queue.lanes):
+            plan = make_way.plan(order, situation, self.preempting.best_effort(situation.now))
+        else:
+            plan = order.plan(situation)
+        return plan if slots.due == NEVER else plan._replace(due=min(plan.due, slots.due))
 
     @property
     def order(self) -> Order:

@@ -31,7 +31,7 @@ from typing import Final, NamedTuple, cast
 
 from schemas.reasons import Code, Reason, because
 from services.scheduler.core.policies import order_first_fit, preemption
-from services.scheduler.core.policies.order import Order, Situation, Start
+from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.preemptible_capacity import Pick, PreemptibleCapacity
 from services.scheduler.core.state.budgets import Budgets, Owner
 from services.scheduler.core.state.forecast import Ending, Forecast
@@ -59,15 +59,16 @@ class BestEffort(NamedTuple):
         return [each for each in forecast.best_effort.values() if not self.guarded(each.unit)]
 
 
-def plan(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
-    """Units to start now, with who makes way for them.  Changes nothing."""
+def plan(order: Order, situation: Situation, best_effort: BestEffort) -> Plan:
+    """What the order finds for production, and the units that start now, with who makes way for them.  Changes nothing."""
     queue = situation.queue
     if not (best_effort.running or any(key.kind.best_effort for key in queue.lanes)):
         return order.plan(situation)
     if order.makes_way:
         return _bounded(order, situation, best_effort.left)
     production = situation._replace(queue=_part(queue, best_effort=False))
-    return _production(order, production, best_effort) or _leavings(situation)
+    found = _production(order, production, best_effort)
+    return found if found.starts else found._replace(starts=_leavings(situation))
 
 
 def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situation:
@@ -98,14 +99,17 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
     return because(Code.SPARED, guarded=guarded, **spent, **moment)
 
 
-def _bounded(order: Order, situation: Situation, left: int | None) -> list[Start]:
-    """Rule 3, of an order that says itself who makes way."""
-    planned = order.plan(situation) if left != 0 else []
-    planned = [start for start in planned if not any(map(situation.guarded, start.victims))]
+def _bounded(order: Order, situation: Situation, left: int | None) -> Plan:
+    """Rule 3, of an order that says itself who makes way.  Who has to go for a slot to come goes all the same."""
+    found = order.plan(situation) if left != 0 or order.keeps_slots else Plan([])
+    if found.clear:
+        return found
+    planned = [start for start in found.starts if left != 0 and not any(map(situation.guarded, start.victims))]
     kept = planned if left is None else _within(planned, left)
     if kept or (left != 0 and not planned):
-        return kept
-    return _within(order.plan(situation._replace(guarded=_everybody)), 0)
+        return found._replace(starts=kept)
+    again = order.plan(situation._replace(guarded=_everybody))
+    return again._replace(starts=_within(again.starts, 0), clear=(), due=min(found.due, again.due))
 
 
 def _within(starts: list[Start], left: int) -> list[Start]:
@@ -118,19 +122,19 @@ def _everybody(_unit: str) -> bool:
     return True
 
 
-def _production(order: Order, situation: Situation, best_effort: BestEffort) -> list[Start]:
+def _production(order: Order, situation: Situation, best_effort: BestEffort) -> Plan:
     if not situation.queue.lanes:
-        return []
+        return Plan([])
     movable = best_effort.movable(situation.forecast()) if best_effort.running else []
     if movable:
         capacity = PreemptibleCapacity(situation.room, situation.forecast(), movable)
         planned = order.plan(_cleared(situation, capacity, best_effort))
-        if not planned:
-            return []
+        if not planned.starts:
+            return planned
         capacity.best_effort = best_effort.in_order(movable)  # only now: it costs more than a fruitless pass
-        found = _realised(planned, capacity, best_effort, situation.queue.budgets)
+        found = _realised(planned.starts, capacity, best_effort, situation.queue.budgets)
         if found:
-            return found
+            return planned._replace(starts=found)
     return order.plan(situation)  # rule 3, or nobody is there to make way
 
 
@@ -229,5 +233,5 @@ def _part(queue: Queue, *, best_effort: bool) -> Queue:
 def _leavings(situation: Situation) -> list[Start]:
     """Best-effort on what is free, whatever fits."""
     part = _part(situation.queue, best_effort=True)
-    starts = order_first_fit.plan(situation._replace(queue=part)) if part.lanes else []
+    starts = order_first_fit.plan(situation._replace(queue=part)).starts if part.lanes else []
     return [start._replace(reason=because(Code.BEST_EFFORT)) for start in starts]

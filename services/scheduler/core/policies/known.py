@@ -38,30 +38,11 @@ from services.scheduler.core.policies.victims import Victims
 ORDERS: Final[dict[str, Order]] = {
     "fcfs": Order(order_fcfs.plan),
     "first-fit": Order(order_first_fit.plan),
-    "easy": Order(order_easy.plan, foresees=True, reserved=order_easy.reserved),
-    "conservative": Order(
-        order_conservative.plan,
-        foresees=True,
-        reservation=order_conservative.reservation,
-        reservations=order_conservative.reservations,
-    ),
+    "easy": Order(order_easy.plan, foresees=True),
+    "conservative": Order(order_conservative.plan, foresees=True, reserves_for_all=True),
     "shortest-first": Order(order_shortest_first.plan),
-    "svmsched": Order(
-        order_svmsched.plan,
-        foresees=True,
-        reserved=order_svmsched.reserved,
-        why=order_svmsched.why,
-        hosts=order_svmsched_shares.hosts_wanted,
-        makes_way=True,
-    ),
-    "leases": Order(
-        order_leases.plan,
-        foresees=True,
-        reserved=order_leases.reserved,
-        why=order_leases.why,
-        agenda=order_leases.agenda,
-        makes_way=True,
-    ),
+    "svmsched": Order(order_svmsched.plan, foresees=True, makes_way=True, hosts=order_svmsched_shares.hosts_wanted),
+    "leases": Order(order_leases.plan, foresees=True, makes_way=True, keeps_slots=True),
 }
 VICTIMS: Final[dict[str, Victims]] = {
     "smallest-shortest": victims_smallest_shortest.choose,

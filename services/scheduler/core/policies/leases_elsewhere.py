@@ -11,18 +11,13 @@ from __future__ import annotations
 
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
-from services.scheduler.core.policies.order import Agenda, Situation, Start
+from services.scheduler.core.policies.order import Plan, Situation, Start
 
 
-def agenda(situation: Situation) -> Agenda:
-    """The next start of a slot."""
-    now, bookings = situation.now, situation.queue.bookings.values()
-    return Agenda([], min((booking.start_at for booking in bookings if booking.start_at > now), default=NEVER))
-
-
-def plan(situation: Situation) -> list[Start]:
-    """Leases to start now, in the order of their starts."""
+def plan(situation: Situation) -> Plan:
+    """Leases to start now, in the order of their starts; due is the next start of a slot."""
     now, found = situation.now, list[Start]()
+    later = [booking.start_at for booking in situation.queue.bookings.values() if booking.start_at > now]
     due = [b for b in situation.queue.bookings.values() if b.start_at <= now < b.ends_at]
     room = situation.room.copy() if due else situation.room
     for booking in sorted(due)[: situation.most]:
@@ -30,4 +25,4 @@ def plan(situation: Situation) -> list[Start]:
         if hosts is not None:
             reason = because(Code.LEASE_STARTS, ends_at=booking.ends_at)
             found.append(Start(booking.unit, booking.shape, hosts, reason))
-    return found
+    return Plan(found, due=min(later, default=NEVER))

@@ -1,14 +1,22 @@
-"""What an order is: a pure function from a situation to the units that start now.
+"""What an order is: a pure function from a situation to what a pass over the queue finds.
 
-    plan(situation) -> starts      changes nothing; the same situation gives the same starts
+    plan(situation) -> Plan      who starts now, and for whom room is kept; changes nothing; the same situation, the same plan
+
+Why a lane waits is a result of the pass that did not start it (as in Nomad's AllocMetric).  A plan says only what nobody else
+can know: of each lane the first of these is the reason.
+    a. its array's throttle or a limit allows it nothing (`Queue.allowance`)
+    b. what `waits` says of it
+    c. there is too little room for its shape
+    d. it would delay the first one of `reservations`; without any, it is behind the head of the queue
+A pass that can start nobody ends at once; what it did not need for that is in `rest`, worked out when somebody asks.
 
 Rules
   1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
      grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
   2. So time alone must never make an order start more, except at stated moments for which the core is woken: where time
-     changes the order of the queue (`order_multi_factor`, `book.next_moment`), and where things have their times (`agenda`:
+     changes the order of the queue (`order_multi_factor`, `book.next_moment`), and where things have their times (`due`:
      `order_leases`, `leases_elsewhere`).  A moment follows from facts, so it stands still until one comes.
-  3. Who makes way for a start to come is named by the agenda; those closings are written before anybody starts.
+  3. Who makes way for a start to come is in `clear`; those closings are written before anybody starts.
 
 A new order is one module with such a function, a line in `known.ORDERS`, and a word in `schemas.config.Order`.
 """
@@ -16,13 +24,14 @@ A new order is one module with such a function, a line in `known.ORDERS`, and a 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
 
 from schemas.config import BatchPolicy
 from schemas.reasons import Reason
+from services.domain.core import NEVER
 from services.scheduler.core.state.forecast import Forecast
-from services.scheduler.core.state.queue import Lane, Queue
+from services.scheduler.core.state.queue import Lane, LaneKey, Queue
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Place, Shape
 from services.scheduler.core.state.shape import Start as Start
@@ -50,42 +59,48 @@ class Situation(NamedTuple):
     clearing_s: Callable[[str], float] = lambda _: 0.0
 
 
-class Agenda(NamedTuple):
-    """`clear`: best-effort attempts that have to make way now, each with the lease that it is for; `due`: the next moment at
-    which time alone may change something."""
-
-    clear: list[tuple[str, str]]
-    due: float
-
-
 class Reserved(NamedTuple):
-    """A waiting unit that nobody may delay, when it starts at the latest, and on which hosts, if the order names them."""
+    """A waiting unit that nobody may delay, when it starts at the latest (NEVER: nobody can say), and on which hosts, if the
+    order names them.  `victims`: who makes way for it then."""
 
     unit: str
     at: float
     hosts: tuple[str, ...] = ()
+    victims: tuple[str, ...] = ()
 
 
-Plan: TypeAlias = Callable[[Situation], list[Start]]
+# Why this unit of a lane waits at this moment; None: what keeps others of the lane does not keep it.
+Wait: TypeAlias = Callable[[str, float], Reason | None]
+NO_WAITS: Final[Mapping[LaneKey, Wait]] = {}
+
+
+class Plan(NamedTuple):
+    """What a pass found.  `starts`: units that start now, in order.  `waits`: lanes that the order itself keeps from starting,
+    whatever room there is.  `reservations`: for whom room is kept, in order.  `clear`: best-effort attempts that have to make
+    way now, each with the lease that it is for; then nobody starts.  `due`: the next moment at which time alone may change
+    something.  `rest`: the waits and reservations, as of a moment, of a pass that ended before it knew them all (its
+    reservations may be worked out one by one: all that is needed of queue and hosts is read before the first one)."""
+
+    starts: list[Start]
+    waits: Mapping[LaneKey, Wait] = NO_WAITS
+    reservations: Iterable[Reserved] = ()
+    clear: Sequence[tuple[str, str]] = ()
+    due: float = NEVER
+    rest: Callable[[float], Plan] | None = None
 
 
 class Order(NamedTuple):
-    """`foresees`: it asks for the forecast; `reserved`: for whom it keeps room, if it does so for one; `reservation`: when a
-    unit starts as things are, if it keeps room for many; `reservations`: the same of all that a pass gives one, one by one: it
-    reads what it needs before the first one, facts may come between two; `why`: what else keeps a waiting unit from starting,
-    the same for all of a lane, or with an agenda for all of a lane that are as long; `hosts`: how many it wants for all that
-    runs and waits, given the kinds of hosts (cores and MiB), if that may be more than these fill; `makes_way`: it says itself
-    who makes way for whom (`make_way`); `agenda`: if time starts things."""
+    """`foresees`: it asks for the forecast; `makes_way`: it says itself who makes way for whom (`make_way`); `keeps_slots`: it
+    keeps the times of leases (`Plan.clear`, `Plan.due`), and makes way; `reserves_for_all`: each pass plans for everybody, and
+    so looks at each host for each of them; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
+    (cores and MiB), if that may be more than these fill: demand's question, not one of a pass."""
 
-    plan: Plan
+    plan: Callable[[Situation], Plan]
     foresees: bool = False
-    reserved: Callable[[Situation], Reserved | None] | None = None
-    reservation: Callable[[Situation, str], float | None] | None = None
-    reservations: Callable[[Situation], Iterable[Reserved]] | None = None
-    why: Callable[[Situation, str], Reason | None] | None = None
-    hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
     makes_way: bool = False
-    agenda: Callable[[Situation], Agenda] | None = None
+    keeps_slots: bool = False
+    reserves_for_all: bool = False
+    hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

@@ -17,7 +17,7 @@ Rules
   3. Else it is reserved at the first moment at which enough hosts have room for its whole length: of those, the hosts with the
      fewest cores, then least memory, then by name.  The choice does not depend on what else is there: see below.
   4. A pass gives `reservations_max` reservations (a setting); whoever is behind waits, and `why` says so.  It ends sooner once
-     nobody can start any more.
+     nobody can start any more: the reservations behind that are `rest`.
   5. An array's units over its throttle are passed: they wait for their siblings (as in `fcfs`).
   6. Nothing is remembered: each pass plans anew.  So an early end moves everybody up, in order (the paper's "compression").
   7. A window that began in the past is one for which somebody is still there beyond the expected end (`forecast`, rule 2).  It
@@ -44,7 +44,7 @@ from itertools import islice
 from typing import Final
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.core.policies.order import Reserved, Situation, Start, fitting_lanes, push_next
+from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.core.policies.reservation import less, more
 from services.scheduler.core.state.queue import Lane, Queue
 from services.scheduler.core.state.room import Free
@@ -55,22 +55,19 @@ NEVER: Final = float("inf")
 NOTHING: Final = Free(False, -1, -1)
 
 
-def plan(situation: Situation) -> list[Start]:
-    """Units to start now.  Changes nothing."""
+def plan(situation: Situation) -> Plan:
+    """Units to start now, and the reservations that it took to know that.  Changes nothing."""
+
+    def rest(now: float) -> Plan:
+        return Plan([], reservations=reservations(situation._replace(now=now)))
+
     fitting = fitting_lanes(situation.queue, situation.room)
     if not fitting:
-        return []
+        return Plan([], rest=rest)
     passing = _Pass(situation)
     passing.hope(fitting)
     passing.run()
-    return passing.found
-
-
-def reservation(situation: Situation, unit: str) -> float | None:
-    """When the unit starts as things are; NEVER if nobody can say; None if it is behind the last reservation."""
-    passing = _Pass(situation)
-    passing.run(until=unit)
-    return passing.at.get(unit, None if passing.full else NEVER)
+    return Plan(passing.found, reservations=passing.given, rest=rest)
 
 
 def reservations(situation: Situation) -> Iterator[Reserved]:
@@ -82,9 +79,7 @@ def reservations(situation: Situation) -> Iterator[Reserved]:
     for place, shape, length_s in [(place, shape, queue.length_s(place.unit)) for place, shape in first]:
         if passing.over:
             return
-        passing.seat(place, shape, length_s)
-        unit = place.unit
-        yield Reserved(unit, passing.at.get(unit, NEVER), passing.hosts.get(unit, ()))
+        yield passing.seat(place, shape, length_s)
 
 
 # --------------------------------------------------------------------------------------------------------------- the profile
@@ -177,15 +172,14 @@ def _in_turn(queue: Queue, lanes: Iterable[Lane]) -> Iterator[tuple[Place, Shape
 
 
 class _Pass:
-    """`found`: what starts; `at`, `hosts`: when and where everybody starts who has been looked at; `hopes`: shapes that may
-    still start now, with the shortest length among their units."""
+    """`found`: what starts; `given`: the reservations of those who do not; `hopes`: shapes that may still start now, with the
+    shortest length among their units."""
 
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue = situation, situation.queue
         self.lines = profile(situation)
         self.found: list[Start] = []
-        self.at: dict[str, float] = {}
-        self.hosts: dict[str, tuple[str, ...]] = {}
+        self.given: list[Reserved] = []
         self.hopes: dict[Shape, float] | None = None
         self.reserved = 0
         self.passed: Place | None = None
@@ -198,8 +192,8 @@ class _Pass:
             shortest = self.queue.by_length(lane).lengths[0]
             self.hopes[lane.key.shape] = min(shortest, self.hopes.get(lane.key.shape, NEVER))
 
-    def run(self, until: str | None = None) -> None:
-        """Everybody in order; `until`: no further than this unit."""
+    def run(self) -> None:
+        """Everybody in order, as long as somebody may start."""
         for place, shape in _in_turn(self.queue, self.queue.lanes.values()):
             if self.over or (self.hopes is not None and not self.hopes):
                 return
@@ -208,24 +202,19 @@ class _Pass:
             else:
                 self.passed = self.passed or place
                 self._give_up(shape, 0.0)
-            if place.unit == until:
-                return
 
     @property
     def over(self) -> bool:
         """Rule 4."""
-        return self.full or len(self.found) >= self.situation.most
+        full = self.reserved >= self.situation.policy.reservations_max
+        return full or len(self.found) >= self.situation.most
 
-    @property
-    def full(self) -> bool:
-        """All reservations are given."""
-        return self.reserved >= self.situation.policy.reservations_max
-
-    def seat(self, place: Place, shape: Shape, length_s: float) -> None:
+    def seat(self, place: Place, shape: Shape, length_s: float) -> Reserved:
         """The unit, which may run for so long, starts or is reserved."""
         now = self.situation.now
         lines = self._now(shape, now + length_s) if length_s < self._refused.get(shape, NEVER) else []
-        if lines:
+        starts = bool(lines)
+        if starts:
             self.found.append(Start(place.unit, shape, tuple(line.name for line in lines), self._reason()))
             since, until, overdue = ALWAYS, now + length_s, False
         else:
@@ -236,9 +225,11 @@ class _Pass:
         for line in lines:
             line.take(shape, since, until)
             line.overdue = line.overdue or overdue
-        if lines:
-            self.at[place.unit] = NEVER if overdue else max(now, since)
-            self.hosts[place.unit] = tuple(line.name for line in lines)
+        at = NEVER if overdue or not lines else max(now, since)
+        reserved = Reserved(place.unit, at, tuple(line.name for line in lines))
+        if not starts:
+            self.given.append(reserved)
+        return reserved
 
     def _give_up(self, shape: Shape, length_s: float) -> None:
         """Nobody of `shape` who runs for so long or longer starts in this pass: room only shrinks."""

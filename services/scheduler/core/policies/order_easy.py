@@ -33,7 +33,7 @@ from bisect import bisect_right
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.core.policies.order import Reserved, Situation, Start, fitting_lanes
+from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane, LaneKey, Row
@@ -52,19 +52,11 @@ class Stream(NamedTuple):
 Heap: TypeAlias = list[Stream]
 
 
-def plan(situation: Situation) -> list[Start]:
-    """Units to start now.  Changes nothing."""
+def plan(situation: Situation) -> Plan:
+    """Units to start now, and the head with its shadow time, if there is one.  Changes nothing."""
     if not fitting_lanes(situation.queue, situation.room):
-        return []
+        return Plan([], rest=lambda _: _Pass(situation).run())
     return _Pass(situation).run()
-
-
-def reserved(situation: Situation) -> Reserved | None:
-    """The unit that would be the head after this pass, and its shadow time; None if nobody waits whom the hosts held now could
-    ever hold."""
-    passing = _Pass(situation)
-    passing.in_order()
-    return None if passing.gap is None else Reserved(passing.gap.head.unit, passing.gap.at)
 
 
 # --------------------------------------------------------------------------------------------------------------- the pass
@@ -83,11 +75,12 @@ class _Pass:
         for lane in self.queue.lanes.values():
             self._push(lane, 0)
 
-    def run(self) -> list[Start]:
-        self.in_order()
-        if self.gap is not None:
-            self._backfill(self.gap)
-        return self.found
+    def run(self) -> Plan:
+        self._in_order()
+        if self.gap is None:
+            return Plan(self.found)
+        self._backfill(self.gap)
+        return Plan(self.found, reservations=[Reserved(self.gap.head.unit, self.gap.at)])
 
     def _push(self, lane: Lane, number: int, brief: Row | None = None) -> None:
         units = lane if brief is None else brief
@@ -100,7 +93,7 @@ class _Pass:
         self.started[lane.key] = self.started.get(lane.key, 0) + 1
         self._push(lane, stream.next + 1, stream.brief)
 
-    def in_order(self) -> None:
+    def _in_order(self) -> None:
         """Rules 1 to 3: until somebody has to wait, who is the head then."""
         while self.heap and len(self.found) < self.situation.most and self.gap is None:
             stream = heapq.heappop(self.heap)

@@ -15,16 +15,16 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, because
-from services.scheduler.core.policies.order import Situation, Start, push_next
+from services.scheduler.core.policies.order import Plan, Situation, Start, push_next
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.core.state.shape import Place
 
 
-def plan(situation: Situation) -> list[Start]:
+def plan(situation: Situation) -> Plan:
     """Units to start now, in order.  Changes nothing."""
     queue, head = situation.queue, situation.queue.head()
     if head is None or not situation.room.fits(queue.where[head.unit][0].key.shape):
-        return []
+        return Plan([])
     heap: list[tuple[Place, int, Lane]] = []
     for lane in queue.lanes.values():
         push_next(heap, queue, lane, 0)
@@ -38,4 +38,4 @@ def plan(situation: Situation) -> list[Start]:
         heapq.heappop(heap)
         found.append(Start(place.unit, lane.key.shape, hosts, because(Code.HEAD_OF_QUEUE)))
         push_next(heap, queue, lane, taken + 1)
-    return found
+    return Plan(found)

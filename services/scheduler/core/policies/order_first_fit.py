@@ -15,24 +15,24 @@ from __future__ import annotations
 import heapq
 
 from schemas.reasons import Code, Reason, because
-from services.scheduler.core.policies.order import Situation, Start, fitting_lanes, push_next
+from services.scheduler.core.policies.order import Plan, Situation, Start, fitting_lanes, push_next
 from services.scheduler.core.state.queue import Lane, Queue
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Place, Shape
 
 
-def plan(situation: Situation) -> list[Start]:
+def plan(situation: Situation) -> Plan:
     """Units to start now, in order.  Changes nothing."""
     queue, room, fitting = situation.queue, situation.room, fitting_lanes(situation.queue, situation.room)
     heap: list[tuple[Place, int, Lane]] = []
     for lane in fitting:
         push_next(heap, queue, lane, 0)
     if not heap:  # the usual end of a pass over a long queue: be quick
-        return []
+        return Plan([])
     shapes = dict.fromkeys(lane.key.shape for lane in fitting)
     others = (lane for key, lane in queue.lanes.items() if key.shape not in shapes)
     passed = min((lane.first for lane in others if queue.allowance(lane)), default=None)
-    return _fill(heap, queue, room.copy(), situation.most, passed)
+    return Plan(_fill(heap, queue, room.copy(), situation.most, passed))
 
 
 def _fill(

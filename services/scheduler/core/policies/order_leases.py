@@ -25,7 +25,7 @@ Rules
   8. Where machines are still being saved nobody starts but the lease that they make way for: memory that is being written is
      not free, and whoever came between would be in the slot's way.  Nor do they go on themselves before they are saved.
 
-Time starts things here, at stated moments (`agenda`): when somebody has to be told or is saved, when a slot begins or is over.
+Time starts things here, at stated moments (`due`): when somebody has to be told or is saved, when a slot begins or is over.
 Between them it starts nothing (`order`, rule 2): slots stand still, so the gaps before them only shrink.
 """
 
@@ -34,16 +34,17 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.scheduler.core.policies.order import Agenda, Reserved, Situation, Start, fitting_lanes
+from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
 from services.scheduler.core.policies.preemption_costs import overhead_s, resume_s, suspend_s
 from services.scheduler.core.policies.reservation import Gap, gap_for, less
 from services.scheduler.core.state.forecast import Ending
-from services.scheduler.core.state.queue import Lane, Row
+from services.scheduler.core.state.queue import Lane, LaneKey, Row
 from services.scheduler.core.state.shape import Place, Shape
 
 
@@ -59,29 +60,45 @@ class Stream(NamedTuple):
 Heap: TypeAlias = list[Stream]
 
 
-def plan(situation: Situation) -> list[Start]:
-    """Units to start now.  Changes nothing."""
-    queue = situation.queue
+def plan(situation: Situation) -> Plan:
+    """Who has to make way now, or the units to start, and when this has to be asked again; the head's reservation, and what
+    slots keep from lanes.  In the rest also where the slots will be.  Changes nothing."""
+    queue, (clear, due) = situation.queue, agenda(situation)
+
+    def rest(now: float, found: Plan | None = None) -> Plan:
+        then = situation._replace(now=now)
+        found = found or Pass(then).run()
+        return found._replace(starts=[], reservations=[*found.reservations, *_slots(then)])
+
+    if clear:
+        return Plan([], clear=clear, due=due, rest=rest)
     begun = (booking.shape for booking in queue.bookings.values() if booking.start_at <= situation.now)
     if not any(situation.room.fits(shape) for shape in begun) and not fitting_lanes(queue, situation.room):
-        return []
-    return Pass(situation).run()
+        return Plan([], due=due, rest=rest)
+    found = Pass(situation).run()
+    return found._replace(due=due, rest=partial(rest, found=found) if queue.bookings else None)
 
 
-def agenda(situation: Situation) -> Agenda:
-    """Rule 2: who has to make way now, for whom, and when this has to be asked again."""
+def _slots(situation: Situation) -> Iterator[Reserved]:
+    """Where the leases that wait for their time will be, as things are."""
+    for booking, _, hosts, victims in Seats(situation).walk() if situation.queue.bookings else ():
+        yield Reserved(booking.unit, booking.start_at, hosts, victims)
+
+
+def agenda(situation: Situation) -> tuple[list[tuple[str, str]], float]:
+    """Rule 2: who has to make way now, each with the lease that it is for, and when this has to be asked again."""
     now, bookings = situation.now, situation.queue.bookings.values()
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
     due = min([due, *(each.at for each in saving(situation)), *_begin_by(situation)])
     if not situation.policy.leases.preempt or not bookings:
-        return Agenda([], due)
+        return [], due
     best_effort, found = situation.forecast().best_effort, dict[str, str]()
     if not best_effort:
-        return Agenda([], due)
+        return [], due
     longest_s = max(situation.clearing_s(unit) for unit in best_effort)
     first = min((b.start_at for b in bookings if b.start_at > now), default=NEVER) - longest_s
     if now < first and not any(b.start_at <= now < b.ends_at for b in bookings):
-        return Agenda([], min(due, first))  # it is early enough to look at it then
+        return [], min(due, first)  # it is early enough to look at it then
     seats = Seats(situation)
     for seat in seats.walk():
         if seat.booking.start_at - longest_s > now:
@@ -91,7 +108,7 @@ def agenda(situation: Situation) -> Agenda:
         # Whoever it is: who is too late may be spared for somebody else.
         moments = (seats.moment(seat.booking, unit) for unit in best_effort)
         due = min((at for at in moments if now < at < due), default=due)
-    return Agenda(list(found.items()), due)
+    return list(found.items()), due
 
 
 def _begin_by(situation: Situation) -> Iterator[float]:
@@ -102,33 +119,6 @@ def _begin_by(situation: Situation) -> Iterator[float]:
         late_s = stays_s + margin_s - ROUNDING_S
         first = bisect_right(starts, situation.now + late_s)
         yield from (at - late_s for at in starts[first : first + 1])
-
-
-def reserved(situation: Situation) -> Reserved | None:
-    """The unit that would be the head after this pass, and when it starts at the latest as things are."""
-    passing = Pass(situation)
-    passing.run()
-    return None if passing.gap is None else Reserved(passing.gap.head.unit, passing.gap.at)
-
-
-def why(situation: Situation, unit: str) -> Reason | None:
-    """The slot that keeps the waiting unit from starting although there is room; None if none does."""
-    lane, _ = situation.queue.where.get(unit, (None, None))
-    if lane is None or not situation.queue.bookings or not situation.room.fits(lane.key.shape):
-        return None
-    passing = Pass(situation)
-    passing.leases()
-    passing.keep_saving()
-    shape = lane.key.shape
-    hosts = [name for name, free in passing.room.free.items() if free.fits(shape)]
-    until = passing.guard(unit, lane)
-    passing.seats.until(until)
-    barred = [seat for name in hosts if (seat := passing.seats.clear(name, shape, situation.now, until)) is not None]
-    if len(hosts) < shape.nodes or len(hosts) - len(barred) >= shape.nodes:
-        return None
-    first = min(barred)
-    gap_s = max(0.0, first.at - situation.now - situation.policy.leases.margin_s)
-    return because(Code.LEASE_KEEPS_ROOM, job=first.booking.unit, gap_s=round(gap_s), starts_at=first.booking.start_at)
 
 
 class Pass:
@@ -144,17 +134,33 @@ class Pass:
         self.gone: dict[str, None] = {}
         self.never: dict[Shape, None] = {}  # more than the hosts held now could ever hold
         self.gap: Gap | None = None
+        self.refused: dict[LaneKey, None] = {}  # some of whom, or all, may not have the hosts that have room
 
-    def run(self) -> list[Start]:
-        self.leases()
-        self.keep_saving()
+    def run(self) -> Plan:
+        self._leases()
+        self._keep_saving()
         self._resume()
         self._others()
-        return self.starts
+        reserved = [] if self.gap is None else [Reserved(self.gap.head.unit, self.gap.at)]
+        waits = dict.fromkeys(self.refused, self._meets_slot) if self.queue.bookings else {}
+        return Plan(self.starts, waits, reserved)
+
+    def _meets_slot(self, unit: str, now: float) -> Reason | None:
+        """The slot that keeps the unit from the hosts that have room; None if none does, but the head."""
+        lane, _ = self.queue.where[unit]
+        shape, until = lane.key.shape, self.guard(unit, lane)
+        hosts = [name for free, names in self.room.classes.items() if free.fits(shape) for name in names]
+        self.seats.until(until)
+        barred = [seat for name in hosts if (seat := self.seats.clear(name, shape, self.now, until)) is not None]
+        if len(hosts) < shape.nodes or len(hosts) - len(barred) >= shape.nodes:
+            return None
+        first = min(barred)
+        gap_s = round(max(0.0, first.at - now - self.settings.margin_s))
+        return because(Code.LEASE_KEEPS_ROOM, job=first.booking.unit, gap_s=gap_s, starts_at=first.booking.start_at)
 
     # ---------------------------------------------------------------------------------------------------------- leases
 
-    def leases(self) -> None:
+    def _leases(self) -> None:
         """Rule 1."""
         due = [booking for booking in self.queue.bookings.values() if booking.start_at <= self.now]
         if not due:
@@ -169,7 +175,7 @@ class Pass:
                 self.room.use(seat.hosts, seat.booking.shape)
                 self.starts.append(Start(seat.booking.unit, seat.booking.shape, seat.hosts, reason))
 
-    def keep_saving(self) -> None:
+    def _keep_saving(self) -> None:
         """Rule 8."""
         for each in self.saving.values():
             for name in each.hosts:
@@ -221,7 +227,10 @@ class Pass:
                     if len(harmless) >= shape.nodes:
                         return tuple(harmless)
         chosen = harmless + (spoilt[: gap.spare] if gap is not None else [])
-        return tuple(chosen[: shape.nodes]) if len(chosen) >= shape.nodes else None
+        if len(chosen) >= shape.nodes:
+            return tuple(chosen[: shape.nodes])
+        self.refused[lane.key] = None
+        return None
 
     def _start(self, lane: Lane, unit: str, hosts: tuple[str, ...], why: Reason) -> None:
         shape, length_s, kind = lane.key.shape, self._stays_s(unit, lane), lane.key.kind

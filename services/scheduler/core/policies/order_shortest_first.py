@@ -16,7 +16,7 @@ import heapq
 from typing import TypeAlias
 
 from schemas.reasons import Code, because
-from services.scheduler.core.policies.order import Situation, Start, fitting_lanes
+from services.scheduler.core.policies.order import Plan, Situation, Start, fitting_lanes
 from services.scheduler.core.state.queue import Lane, LaneKey
 from services.scheduler.core.state.shape import Place, Shape
 
@@ -26,7 +26,7 @@ Stream: TypeAlias = tuple[
 ]  # units of one lane and one length, and how many of them have started
 
 
-def plan(situation: Situation) -> list[Start]:
+def plan(situation: Situation) -> Plan:
     """Units to start now, shortest first.  Changes nothing."""
     queue = situation.queue
     heap: list[Stream] = []
@@ -34,7 +34,7 @@ def plan(situation: Situation) -> list[Start]:
         lengths = queue.by_length(lane)
         for length_s in lengths.lengths:
             _push(heap, length_s, lengths.places[length_s].places, 0, lane)
-    return _fill(situation, heap) if heap else []
+    return Plan(_fill(situation, heap) if heap else [])
 
 
 def _push(heap: list[Stream], length_s: float, places: list[Place], taken: int, lane: Lane) -> None:

@@ -33,11 +33,12 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from schemas.reasons import Code, Reason, because
 from services.domain.sharing.service_share import percent
-from services.scheduler.core.policies.order import Reserved, Situation, Start, fitting_lanes
+from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_svmsched_shares import needs, shares_of, used_by
 from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
 from services.scheduler.core.policies.reservation import Gap, gap_for
@@ -67,34 +68,12 @@ Heap: TypeAlias = list[Stream]
 Elect: TypeAlias = Callable[[str], Found | None]
 
 
-def plan(situation: Situation) -> list[Start]:
-    """Units to start now.  Changes nothing."""
+def plan(situation: Situation) -> Plan:
+    """Units to start now, the head that does not fit now, and the lanes that their service's share keeps waiting.  Changes
+    nothing."""
     if not fitting_lanes(situation.queue, situation.room) and not situation.forecast().best_effort:
-        return []
+        return Plan([], rest=lambda _: Pass(situation).run())
     return Pass(situation).run()
-
-
-def reserved(situation: Situation) -> Reserved | None:
-    """The unit for which room is kept after this pass, and when it starts at the latest."""
-    passing = Pass(situation)
-    passing.production()
-    return Reserved(passing.gap.head.unit, passing.gap.at) if passing.gap is not None and passing.later else None
-
-
-def why(situation: Situation, unit: str) -> Reason | None:
-    """Why the waiting unit may not start though there were room: its service's share is full.  None if that is not so."""
-    lane, _ = situation.queue.where.get(unit, (None, None))
-    if lane is None or lane.key.kind.best_effort:
-        return None
-    forecast, service = situation.forecast(), lane.key.kind.service
-    shares, used = shares_of(situation.policy, forecast), used_by(forecast).get(service, (0, 0))
-    more = needs(lane.key.shape, forecast.wholes)
-    if shares.complies(service, used[0] + more[0], used[1] + more[1]):
-        return None
-    granted = percent(shares.granted.get(service, 0))
-    would = shares.usage(used[0] + more[0], used[1] + more[1])
-    used_pct, would_pct = percent(shares.usage(*used)), percent(would)
-    return because(Code.SHARE_FULL, service=service, share_pct=granted, used_pct=used_pct, with_it_pct=would_pct)
 
 
 def in_turn(services: Iterable[str], last: str) -> list[str]:
@@ -127,13 +106,27 @@ class Pass:
                 self.lanes.setdefault(lane.key.kind.service, []).append(lane)
         self.fronts = {service: self._front(service) for service in sorted(self.lanes)}
 
-    def run(self) -> list[Start]:
-        self.production()
+    def run(self) -> Plan:
+        self._production()
         self._resume()
         self._best_effort()
-        return self.starts
+        reserved = [Reserved(self.gap.head.unit, self.gap.at)] if self.gap is not None and self.later else []
+        waits = {
+            lane.key: partial(self._why_over, service, lane) for service in self.over for lane in self.over[service]
+        }
+        return Plan(self.starts, waits, reserved)
 
-    def production(self) -> None:
+    def _why_over(self, service: str, lane: Lane, _unit: str, _now: float) -> Reason | None:
+        """None: its share would hold it, were it not for the head (rule 6b)."""
+        used, more = self.used.get(service, (0, 0)), needs(lane.key.shape, self.forecast.wholes)
+        after = used[0] + more[0], used[1] + more[1]
+        if self.shares.complies(service, *after):
+            return None
+        granted = percent(self.shares.granted.get(service, 0))
+        used_pct, would_pct = percent(self.shares.usage(*used)), percent(self.shares.usage(*after))
+        return because(Code.SHARE_FULL, service=service, share_pct=granted, used_pct=used_pct, with_it_pct=would_pct)
+
+    def _production(self) -> None:
         for service, lanes in self.lanes.items():
             heap = self.heaps[service] = []
             for lane in lanes:

@@ -14,14 +14,15 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NoReturn, ParamSpec, TypeVar, cast
 
 import msgspec
 
 from schemas.reasons import Reason
 from services.domain.exits import Exit, Stop
-from services.scheduler.core.policies.order import Agenda, Order, Situation, Start
+from services.scheduler.core.policies.order import Order, Plan, Reserved, Situation, Start
 from services.scheduler.core.policies.scale import Memory, Rule
 from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad, Victims
 from services.scheduler.core.state.shape import Shape
@@ -33,30 +34,51 @@ REASON_MAX: Final = 4096  # bytes of one reason: a few names and numbers; a thou
 
 def order(policy: Order, who: str) -> Order:
     """`who`: the policy and its package, for messages."""
-    makes_way = bool(getattr(policy, "makes_way", False))
     parts = {name: getattr(policy, name) for name in Order._fields if hasattr(policy, name)}
-    heard: dict[str, Any] = {n: _heard(part, f"{who} in {n}") if callable(part) else part for n, part in parts.items()}
-    judges: dict[str, Callable[..., str]] = {
-        "plan": lambda situation, starts: wrong_starts(situation, starts, makes_way=makes_way),
-        "agenda": wrong_agenda,
-        "hosts": lambda _situation, _kinds, count: "" if _is_count(count) else f"it wants {count!r} hosts",
-    }
-    for name, wrong in judges.items():
-        if callable(heard.get(name)):
-            heard[name] = _judged(heard[name], wrong, who, name)
-    if callable(heard.get("agenda")):
-        heard["agenda"] = _sparing(heard["agenda"])
-    return Order(**heard)
+    made = Order(**parts)
+    if made.keeps_slots and not made.makes_way:
+        _refuse(who, "it keeps the slots of leases, and does not say makes_way=True")
+
+    def wrong(situation: Situation, plan: Plan) -> str:
+        return wrong_plan(situation, plan, makes_way=bool(made.makes_way))
+
+    judged = _judged(_heard(made.plan, f"{who} in plan"), wrong, who, "plan")
+    hosts = made.hosts and _judged(_heard(made.hosts, f"{who} in hosts"), _wrong_hosts, who, "hosts")
+
+    def plan(situation: Situation) -> Plan:
+        return _plan(judged(situation), situation, who)
+
+    return made._replace(plan=plan, hosts=hosts)
 
 
-def _sparing(agenda: Callable[[Situation], Agenda]) -> Callable[[Situation], Agenda]:
-    """Whoever is guarded does not make way for a slot to come either."""
+def _plan(plan: Plan, situation: Situation, who: str) -> Plan:
+    """Whoever is guarded does not make way for a slot to come either; what is worked out later is heard like the rest."""
+    clear = [pair for pair in plan.clear if not situation.guarded(pair[0])]
+    waits = {lane: _heard(wait, f"{who} in waits") for lane, wait in plan.waits.items()}
+    return plan._replace(clear=clear, waits=waits, rest=_rest(plan.rest, who) if plan.rest is not None else None)
 
-    def spared(situation: Situation) -> Agenda:
-        found = agenda(situation)
-        return found._replace(clear=[pair for pair in found.clear if not situation.guarded(pair[0])])
 
-    return spared
+def _rest(rest: Callable[[float], Plan], who: str) -> Callable[[float], Plan]:
+    ask = _judged(_heard(rest, f"{who} in rest"), lambda _now, plan: wrong_kind(plan), who, "rest")
+
+    def heard(now: float) -> Plan:
+        plan = ask(now)
+        waits = {lane: _heard(wait, f"{who} in waits") for lane, wait in plan.waits.items()}
+        return plan._replace(waits=waits, reservations=_each(plan.reservations, who))
+
+    return heard
+
+
+def _each(reservations: Iterable[Reserved], who: str) -> Iterator[Reserved]:
+    """One by one, as they are worked out."""
+    more, end = iter(reservations), cast("Reserved", None)
+    step = _judged(_heard(partial(next, more, end), f"{who} in reservations"), wrong_reserved, who, "reservations")
+    while (found := step()) is not end:
+        yield found
+
+
+def _wrong_hosts(_situation: Situation, _kinds: Sequence[tuple[int, int]], count: object) -> str:
+    return "" if _is_count(count) else f"it wants {count!r} hosts"
 
 
 def victims(policy: Victims, who: str) -> Victims:
@@ -69,10 +91,40 @@ def rule(policy: Rule, who: str) -> Rule:
     return Rule(follow, wanted, bool(policy.hurried))
 
 
+def wrong_plan(situation: Situation, plan: Plan, *, makes_way: bool = True) -> str:
+    """What is wrong with the form of a plan; empty if nothing is (rules 2 and 3).  `rest` is judged when it is asked for."""
+    wrong = wrong_kind(plan)
+    if wrong:
+        return wrong
+    if not isinstance(plan.reservations, list | tuple):
+        return f"for whom room is kept should be a list of Reserved, not {plan.reservations!r:.200}"
+    wrong = next((wrong for each in plan.reservations if (wrong := wrong_reserved(each))), "")
+    return wrong or wrong_starts(situation, plan.starts, makes_way=makes_way) or _wrong_times(situation, plan)
+
+
+def wrong_kind(plan: Plan) -> str:
+    if not isinstance(plan, Plan):
+        return f"it should return a Plan, not {plan!r:.200}"
+    if not isinstance(plan.waits, Mapping) or not all(map(callable, plan.waits.values())):
+        return f"what lanes wait for should be told by lane, each by a function, not as {plan.waits!r:.200}"
+    if not (plan.rest is None or callable(plan.rest)):
+        return f"its rest should be a function or None, not {plan.rest!r:.200}"
+    return ""
+
+
+def wrong_reserved(reserved: Reserved | None) -> str:
+    """None: there are no more."""
+    if reserved is None:
+        return ""
+    if not isinstance(reserved, Reserved) or not _are_texts((reserved.unit,), tuple) or not _is_time(reserved.at):
+        return f"for whom room is kept should be told as Reserved, not as {reserved!r:.200}"
+    return ""
+
+
 def wrong_starts(situation: Situation, starts: list[Start], *, makes_way: bool = True) -> str:
     """What is wrong with the form of starts; empty if nothing is (rules 2 and 3)."""
     if not isinstance(starts, list) or not all(isinstance(start, Start) for start in starts):
-        return f"it should return a list of Start, not {starts!r:.200}"
+        return f"what starts should be a list of Start, not {starts!r:.200}"
     if len(starts) > situation.most:
         return f"it starts {len(starts)} units, and {situation.most} are allowed"
     seen: dict[str, None] = {}
@@ -120,11 +172,11 @@ def _wrong_victims(situation: Situation, starts: list[Start], makes_way: bool) -
     return ""
 
 
-def wrong_agenda(situation: Situation, agenda: Agenda) -> str:
-    """What is wrong with the form of an agenda; empty if nothing is (rules 2 and 3)."""
-    if not isinstance(agenda, Agenda) or not isinstance(agenda.clear, list):
-        return f"it should be an Agenda with a list, not {agenda!r:.200}"
-    for pair in agenda.clear:
+def _wrong_times(situation: Situation, plan: Plan) -> str:
+    """Of who makes way for slots, and of the next moment."""
+    if not isinstance(plan.clear, Sequence):
+        return f"who makes way for slots should be a list, not {plan.clear!r:.200}"
+    for pair in plan.clear:
         if not _are_texts(pair, tuple) or len(pair) != 2:
             return f"who makes way should be told as unit and lease, not as {pair!r:.200}"
         unit, lease = pair
@@ -132,9 +184,8 @@ def wrong_agenda(situation: Situation, agenda: Agenda) -> str:
             return f"{unit!r} shall make way, and is no best-effort that runs"
         if lease not in situation.queue.bookings:
             return f"{unit!r} shall make way for {lease!r}, which is no lease that waits for its slot"
-    due = agenda.due
-    if isinstance(due, bool) or not isinstance(due, int | float) or not due > situation.now:
-        return f"the next moment should be a time after {situation.now!r}, not {due!r}"
+    if not _is_time(plan.due) or not plan.due > situation.now:
+        return f"the next moment should be a time after {situation.now!r}, not {plan.due!r}"
     return ""
 
 
@@ -154,6 +205,10 @@ def wrong_reason(reason: Reason) -> str:
 def _are_texts(names: object, *forms: type) -> bool:
     """True if these are names, and nothing that only looks like them: subclasses cannot be written."""
     return isinstance(names, forms) and all(type(name) is str for name in cast("tuple[object, ...]", names))
+
+
+def _is_time(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool)
 
 
 def _is_count(number: object) -> bool:

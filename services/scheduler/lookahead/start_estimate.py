@@ -39,13 +39,14 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.sharing.lending import bounds
-from services.scheduler.core.batch import make_way
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.dependencies import verdict
 from services.scheduler.core.policies.order import Reserved
 from services.scheduler.core.state.shape import Place
 from services.scheduler.lookahead import why as batch_why
+from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.lease_why import why_slot
+from services.scheduler.lookahead.snapshot import Snapshot
 
 STEPS_MAX: Final = (
     2_000  # moments looked at: some thousand ends; with 1,000 hosts and 10,000 jobs that is about a second
@@ -108,6 +109,7 @@ class _Ahead:
         ] = {}  # host -> when who was ended there is gone at the latest, by a grace of its own
         self._begins: list[tuple[float, str, int]] = []  # when attempts begin that wait for that: time, unit, attempt
         self._tell(more, "admission")
+        self._last = LastPass()
         self.units = self._asked(units)  # what follows is as it was before anything has moved
         self._kept, self._held = self._promised(), self.custody.held(self.core.dept)
         self._known = {unit: word for unit in self.units if (word := self._at_once(unit)) is not None}
@@ -218,8 +220,8 @@ class _Ahead:
         """What can be said without looking ahead: a time slot that was agreed, and what no end of another job changes."""
         core, booking = self.core, self.core.book.queue.bookings.get(unit)
         if booking is not None and booking.start_at >= self.now:
-            kept, why = core.order.agenda is not None, why_slot(core, booking, self.now)
-            at, sure = (booking.start_at, Sure.PLANNED) if kept else (None, Sure.CANNOT_SAY)
+            why = why_slot(Snapshot(core, self.now, self._last), booking)
+            at, sure = (booking.start_at, Sure.PLANNED) if core.order.keeps_slots else (None, Sure.CANNOT_SAY)
             return Foreseen(start_at=at, sure=sure, because=why)
         job, never = core.book.job(unit), None
         failed = [d for d in job.after if verdict(d, core.state, self.custody) not in ("met", "waits")]
@@ -271,17 +273,11 @@ class _Ahead:
 
 
 def kept(core: BatchCore, now: float) -> dict[str, Reserved]:
-    """For whom the order keeps room, and when each starts at the latest (`Order.reserved`, `Order.reservations`).  A moment
-    that has passed is no promise: somebody is still there beyond the expected end."""
-    order = core.order
-    if not core.active or (order.reserved is None and order.reservations is None):
-        return {}
-    core.book.ranked(now)
-    situation = core.situation(now, core.room.rested(core.custody, now))
-    situation = make_way.seen(order, situation, core.preempting.best_effort(now))
-    one = order.reserved(situation) if order.reserved is not None else None
-    many = order.reservations(situation) if order.reservations is not None else ()
-    return {each.unit: each for each in (*many, *([one] if one is not None else ())) if now <= each.at < NEVER}
+    """For whom the order keeps room, and when each starts at the latest (`Plan.reservations`).  A moment that has passed is no
+    promise: somebody is still there beyond the expected end."""
+    plan = core.last_pass(now)
+    whole = plan.rest(now) if plan.rest is not None else plan
+    return {each.unit: each for each in whole.reservations if now <= each.at < NEVER}
 
 
 def _next_to_come(core: BatchCore) -> Place | None:
@@ -295,4 +291,4 @@ def _next_to_come(core: BatchCore) -> Place | None:
 
 def _steps_max(core: BatchCore, held: int) -> int:
     """An order that plans for everybody at each moment looks at each host for each of them."""
-    return STEPS_MAX if core.order.reservations is None else min(STEPS_MAX, HOST_STEPS_MAX // max(1, held))
+    return STEPS_MAX if not core.order.reserves_for_all else min(STEPS_MAX, HOST_STEPS_MAX // max(1, held))

@@ -1,4 +1,4 @@
-"""What all who wait have in common at one moment: room, hosts, and for whom the order keeps room (`lookahead.why`).
+"""What all who wait have in common at one moment: the last pass, room and hosts (`lookahead.why`).
 
 Each part is worked out when it is first asked for: whoever explains many explains them beside one another at the price of one.
 
@@ -17,13 +17,15 @@ from schemas.config import WebPolicy
 from services.domain.sharing.withheld import withheld
 from services.scheduler.core.batch import make_way
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.order import Reserved, Situation
-from services.scheduler.core.state.shape import Place, Shape
+from services.scheduler.core.policies.order import Situation
+from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.shape import Shape
+from services.scheduler.lookahead.last_pass import LastPass
 
 
-class Standing:
-    def __init__(self, core: BatchCore, now: float) -> None:
-        self.core, self.now = core, now
+class Snapshot:
+    def __init__(self, core: BatchCore, now: float, last: LastPass) -> None:
+        self.core, self.now, self._last = core, now, last
         self.queue = core.book.ranked(now)
         self.room = core.room.rested(core.custody, now)
         self.held = core.custody.held(core.dept)
@@ -31,38 +33,21 @@ class Standing:
         self._free: dict[Shape, tuple[int, int]] = {}
 
     @cached_property
+    def last(self) -> LastPass:
+        return self._last.see(self.core, self.now)
+
+    @cached_property
     def situation(self) -> Situation:
         return self.core.situation(self.now, self.room)
 
     @cached_property
-    def _production(self) -> Situation:
-        return make_way.seen(self.core.order, self.situation, self.core.preempting.best_effort(self.now))
+    def _cleared(self) -> Room:
+        """The room as production has it."""
+        return make_way.seen(self.core.order, self.situation, self.core.preempting.best_effort(self.now)).room
 
-    @cached_property
-    def _kept(self) -> Reserved | None:
-        reserved = self.core.order.reserved
-        return reserved(self._production) if reserved is not None else None
-
-    @cached_property
-    def head(self) -> Place | None:
-        """The first of all that may start; where the order keeps room for many, of those whom the hosts held could ever hold:
-        it passes the others."""
-        if not self.keeps_for_many:
-            return self.queue.head()
-        lanes, could_hold = self.queue.lanes.values(), self.core.foresee().could_hold
-        return min((x.first for x in lanes if self.queue.allowance(x) and could_hold(x.key.shape)), default=None)
-
-    @property
-    def keeps_for_many(self) -> bool:
-        return self.core.order.reservation is not None or self.core.order.reservations is not None
-
-    def planned(self, *, best_effort: bool) -> Situation | None:
-        """The situation in which the order plans such a unit; None if it does not (rule 2)."""
-        return None if best_effort and not self.core.order.makes_way else self._production
-
-    def kept(self, *, best_effort: bool) -> Reserved | None:
-        """For whom the order keeps room that such a unit may not take, if it is for one."""
-        return None if self.planned(best_effort=best_effort) is None else self._kept
+    def planned(self, *, best_effort: bool) -> bool:
+        """Whether the order plans such a unit (rule 2)."""
+        return not best_effort or self.core.order.makes_way
 
     def able(self, shape: Shape) -> int:
         """Usable hosts of the cluster that could hold a rank of it if they were empty."""
@@ -73,7 +58,7 @@ class Standing:
     def free(self, shape: Shape, *, best_effort: bool) -> tuple[int, int]:
         """Hosts with room for a rank of it now, and as the order sees them: those who would make way for it are not there."""
         if shape not in self._free:
-            there = self._production.room
+            there = self._cleared
             free = self.room.count(shape)
             self._free[shape] = free, free if there is self.room else there.count(shape)
         now, cleared = self._free[shape]

@@ -1,0 +1,105 @@
+"""What the last pass over the queue found, for whoever explains it: nobody asks the order a second time (`policies.order`).
+
+A pass that could start nobody ended early; its rest is worked out here when somebody asks, once for all who ask.  Where the
+order reserves for everybody (`conservative`) that takes half a second with 1,000 hosts, so it is done unit by unit, with the
+loop free in between; the order has read what it needs before the first one.
+
+Rules
+  1. What is known here is of the last pass, and is dropped with it.  Moments of an order that reserves for everybody serve for
+     `FRESH_S`, as they are dear: facts may have come in between.
+  2. The loop is held up for no longer than `SLICE_S`, and one unit; reservations are worked out only as far as somebody asks.
+  3. Who asks waits for `WAIT_S` at most, and has no answer then: the rest of what keeps the unit waiting is told all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.policies.order import NO_WAITS, Plan, Reserved, Wait
+from services.scheduler.core.state.queue import LaneKey
+
+SLICE_S: Final = 0.005  # a decision is due within a millisecond or so, a heartbeat of the lease within half a second
+FRESH_S: Final = 3.0  # as `starts`: who looks again sees the same turn; a pass of half a second is a sixth of a core
+WAIT_S: Final = 1.0  # the monitor waits for 2 s
+
+
+class LastPass:
+    """`waits`: lanes that the order itself keeps from starting.  `head`: the first for whom room is kept."""
+
+    def __init__(self) -> None:
+        self._asking = asyncio.Lock()
+        self._plan: Plan | None = None
+        self._since: float | None = None  # when the reservations for everybody were begun
+        self.waits: Mapping[LaneKey, Wait] = NO_WAITS
+        self.head: Reserved | None = None
+        self._found: dict[str, Reserved] = {}
+        self._more: Iterator[Reserved] | None = None  # None: all are found
+
+    def see(self, core: BatchCore, now: float) -> LastPass:
+        """As it is now.  Raises what a plug-in raises."""
+        plan = core.last_pass(now)
+        if core.order.reserves_for_all:
+            self.waits, self.head = plan.waits, next(iter(plan.reservations), None)
+            if self._since is None or not now - FRESH_S < self._since <= now:
+                self._since = now
+                self._begin(plan.rest(now) if plan.rest is not None else plan)
+        elif plan is not self._plan:
+            whole = plan.rest(now) if plan.rest is not None else plan
+            self._since, self.waits = None, whole.waits
+            self._begin(whole)
+            first = next(self._each(), None)
+            self.head = None if first is None or first.unit in core.book.queue.bookings else first
+        self._plan = plan
+        return self
+
+    def reserved(self, unit: str) -> Reserved | None:
+        """The unit's reservation, as far as they are worked out."""
+        return self._found.get(unit)
+
+    @property
+    def complete(self) -> bool:
+        """True if all reservations are worked out."""
+        return self._more is None
+
+    def find(self, unit: str) -> Reserved | None:
+        """The unit's reservation, worked out now."""
+        return self._found.get(unit) or next((each for each in self._each() if each.unit == unit), None)
+
+    async def reach(self, core: BatchCore, unit: str, now: float) -> None:
+        """Works out the reservations up to this unit, slice by slice (rules 2 and 3).  Raises what a plug-in raises."""
+        until = time.monotonic() + WAIT_S
+        async with self._asking:
+            self.see(core, now)
+            more = self._goes_on(unit)
+            while more and time.monotonic() < until:
+                await asyncio.sleep(0)
+                more = self._goes_on(unit)
+
+    def _goes_on(self, unit: str) -> bool:
+        """A slice more; False if the unit has been reached, or nobody is left."""
+        until = time.perf_counter() + SLICE_S
+        if unit in self._found:
+            return False
+        for each in self._each():
+            if each.unit == unit:
+                return False
+            if time.perf_counter() > until:
+                return True
+        return False
+
+    def _begin(self, plan: Plan) -> None:
+        self._found, self._more = {}, iter(plan.reservations)
+
+    def _each(self) -> Iterator[Reserved]:
+        """Those that are not worked out yet."""
+        while self._more is not None:
+            each = next(self._more, None)
+            if each is None:
+                self._more = None
+                return
+            self._found[each.unit] = each
+            yield each
