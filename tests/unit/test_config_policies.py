@@ -203,19 +203,19 @@ def test_the_simulator_decides_with_it(site: Path) -> None:
     ("body", "told"),
     [
         ("return situation.no_such_field", "in plan: AttributeError: 'Situation' object has no attribute"),
-        ("return None", "plan: it should return a list of Start, not None"),
+        ("return None", "plan: it should return a Plan, not None"),
         (
-            "from services.scheduler.core.policies.order_fcfs import plan as p\n    return p(situation) * 2",
+            "from services.scheduler.core.policies.order_fcfs import plan as p\n    return Plan(p(situation).starts * 2)",
             "plan: it starts '1' twice",
         ),
         (
             "from services.scheduler.core.policies.order_fcfs import plan as p\n"
-            "    return [s._replace(unit='77') for s in p(situation)]",
+            "    return Plan([s._replace(unit='77') for s in p(situation).starts])",
             "plan: it starts '77', which does not wait",
         ),
         (
             "from services.scheduler.core.policies.order_fcfs import plan as p\n"
-            "    return [s._replace(hosts=()) for s in p(situation)]",
+            "    return Plan([s._replace(hosts=()) for s in p(situation).starts])",
             "plan: it gives '1' the hosts (): 1 different ones are needed",
         ),
     ],
