@@ -252,7 +252,10 @@ class Pass:
         where = self.queue.where
         for place in self.queue.suspended_in_order():
             lane, unit = where[place.unit][0], place.unit
-            if not self._allowed(lane) or unit in self.saving:
+            if not self._allowed(lane):
+                continue
+            if unit in self.saving:
+                self.refused[lane.key] = None
                 continue
             hosts = self._find(lane, self._stays_s(unit, lane), resumes=True) if self._fits(lane) else None
             if hosts is None:
