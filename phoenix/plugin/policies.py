@@ -2,7 +2,7 @@
 
 | | |
 |---|---|
-| an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s of units, `Room`, `Forecast` |
+| an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s, `Room`, `Forecast` |
 | victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
 | a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
 | all of them | `because` with a `Code` for reasons; `settings` reads a policy's own options |
