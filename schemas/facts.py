@@ -221,8 +221,8 @@ class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
 
 
 class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
-    """OpenNebula does not allocate a VM for this rank: `failure` by name (docs/howto/operate.md), `why` in its words.  Told
-    once an attempt; it is tried again all the same, until the attempt's scheduler gives it up.  It changes nothing."""
+    """OpenNebula does not allocate a VM for this rank: `failure` by name (docs/reference/opennebula-calls.md), `why` in its
+    words.  Recorded once an attempt; it is tried again all the same, until its scheduler gives it up.  It changes nothing."""
 
     unit: UnitId
     attempt: AttemptNumber

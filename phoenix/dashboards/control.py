@@ -157,7 +157,7 @@ _OPENNEBULA: Final = Row(
     (
         Panel(
             "Calls",
-            "By method and outcome, a second (docs/howto/operate.md: what each outcome means).",
+            "By method and outcome, a second (docs/reference/opennebula-calls.md: what each outcome means).",
             "ops",
             (Query(total(rate("phoenix_opennebula_calls_total"), "method", "outcome"), "{{method}} {{outcome}}"),),
             stacked=True,

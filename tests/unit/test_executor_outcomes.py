@@ -113,7 +113,7 @@ def recorded_answer(name: str) -> bytes:
 
 
 def test_the_docs_have_the_same_table() -> None:
-    text = (ROOT / "docs/howto/operate.md").read_text()
+    text = (ROOT / "docs/reference/opennebula-calls.md").read_text()
     rows = re.findall(r"^\| `(\w+)` \| .* \| ([\w, ]+) \| ([\d.]+) to ([\d.]+) s \|$", text, re.MULTILINE)
     told = {kind: (outcome, float(first), float(most)) for kind, outcome, first, most in rows}
     assert told == {

@@ -2,7 +2,7 @@
 
 Theory of operation
   `errors` names what was raised.  `RULES` gives what follows from the name, for a call that changes something and for a poll
-  alike.  docs/howto/operate.md has the same table for people; a test compares them.
+  alike.  docs/reference/opennebula-calls.md has the same table; a test compares them.
 
 Rules
   1. `UNSURE` wherever the request may have arrived: the answer is then looked up, never guessed.  Only what OpenNebula itself
