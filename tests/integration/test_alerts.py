@@ -162,4 +162,4 @@ def test_every_query_of_the_dashboards_has_an_answer(site: Site, watched: tuple[
     try:
         until(all_answered, "no series")
     except AssertionError:
-        pytest.fail("\n".join(f"{one.dashboard.uid}, {one.panel}: nothing for {one.query.expr}" for one in left))
+        pytest.fail("\n".join(f"{one.dashboard}, {one.panel}: nothing for {one.query}" for one in left))
