@@ -18,12 +18,12 @@ import time
 from phoenix.simulate import swf
 from phoenix.simulate.engine import run
 from phoenix.simulate.workload import LogJob, Outcome, Scenario, Work
-from schemas.config import BatchPolicy, CloudConfig, Department, Order
+from schemas.config import BatchPolicy, CloudConfig, Department
 
 DEPARTMENT = "hpc"
 
 
-def scenario(jobs: tuple[LogJob, ...], nodes: int, order: Order) -> Scenario:
+def scenario(jobs: tuple[LogJob, ...], nodes: int, order: str) -> Scenario:
     """A cluster of `nodes` that one batch department holds alone, until every job has ended."""
     department = Department(name=DEPARTMENT, kind="batch", batch=BatchPolicy(order=order))
     works = tuple(Work(number=job.number, submit_s=job.submit_s, run_s=job.run_s, nodes=job.processors) for job in jobs)

@@ -29,7 +29,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import msgspec
 
@@ -39,10 +39,11 @@ from phoenix.simulate.journal import Journal
 from phoenix.simulate.variates import Variates
 from phoenix.simulate.workload import LogJob
 from schemas import facts as f
-from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims
+from schemas.config import BatchPolicy, CloudConfig, Department
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.known import VICTIMS
+from services.scheduler.core.policies import registry
+from services.scheduler.core.policies.registry import VICTIMS
 
 DEPT: Final = "hpc"
 START: Final = 1_000_000.0
@@ -284,12 +285,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--queue", type=int, nargs="+", default=list(QUEUES))
-    parser.add_argument("--orders", nargs="+", default=list(get_args(Order)))
+    parser.add_argument("--orders", nargs="+", default=list(registry.names("order")))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     measured = {o: {q: cases(o, given.hosts, q, given.repeats) for q in given.queue} for o in given.orders}
-    chosen = {v: victims(v, given.hosts, given.repeats) for v in get_args(Victims) if v in VICTIMS}
+    chosen = {v: victims(v, given.hosts, given.repeats) for v in VICTIMS}
     if given.json:
         print(json.dumps({"hosts": given.hosts, "orders": measured, "victims": chosen}))
         return

@@ -13,14 +13,14 @@ import argparse
 import asyncio
 import statistics
 import time
-from typing import get_args
 
 import msgspec
 
 from benchmarks.cloud import table
 from benchmarks.decisions import DEPT, Bench
 from schemas import facts as f
-from schemas.config import BatchPolicy, Order
+from schemas.config import BatchPolicy
+from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.looks import Looks
 from services.scheduler.lookahead.start_estimate import copied
 from services.scheduler.lookahead.whatif import WhatIf
@@ -59,7 +59,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--queue", type=int, default=10_000)
-    parser.add_argument("--orders", nargs="+", choices=get_args(Order), default=["fcfs", "easy", "conservative"])
+    parser.add_argument(
+        "--orders", nargs="+", choices=registry.names("order"), default=["fcfs", "easy", "conservative"]
+    )
     asked = parser.parse_args()
     rows: list[list[object]] = [["order", "copy s", "answer s", "decision s", "longest", "beside: s", "longest"]]
     for order in asked.orders:

@@ -15,14 +15,9 @@ import msgspec
 from schemas.config import BatchPolicy, WebPolicy
 from services.runtime import plugins
 from services.runtime.plugins import Kind, Plugin, Unusable
-from services.scheduler.core.policies import catalogue
+from services.scheduler.core.policies import registry
 
 OURS: Final = "phoenix-cloud"
-_BUILTIN: Final[tuple[tuple[Kind, tuple[catalogue.Entry, ...], type[msgspec.Struct]], ...]] = (
-    ("order", catalogue.ORDERS, BatchPolicy),
-    ("victims", catalogue.VICTIMS, BatchPolicy),
-    ("scaling", catalogue.RULES, WebPolicy),
-)
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -52,24 +47,24 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
 
 def names(kind: Kind) -> list[str]:
     """Of those that can be chosen here: ours, then plug-ins."""
-    return [*plugins.BUILTIN[kind], *(plugin.name for plugin in plugins.usable((kind,)))]
+    return [*plugins.builtin(kind), *(plugin.name for plugin in plugins.usable((kind,)))]
 
 
 def described() -> list[Described]:
     """All of them: by kind, ours first, in the order of the documentation; then plug-ins by name."""
     every = plugins.installed()
     found: list[Described] = []
-    for kind, entries, policy in _BUILTIN:
-        found += [_ours(kind, entry, policy) for entry in entries]
+    for kind in plugins.KINDS:
+        found += [_ours(entry) for entry in registry.ENTRIES if entry.kind == kind]
         found += [_theirs(plugin, plugins.refused(plugin, every)) for plugin in every if plugin.kind == kind]
     return found
 
 
-def _ours(kind: Kind, entry: catalogue.Entry, policy: type[msgspec.Struct]) -> Described:
+def _ours(entry: registry.Entry) -> Described:
     theory = (entry.module.__doc__ or "").strip()
-    defaults = policy()
+    defaults = WebPolicy() if entry.kind == "scaling" else BatchPolicy()
     settings = [s for key in entry.settings for s in _settings(key, getattr(defaults, key))]
-    return _told(kind, entry.name, theory, OURS, _version(), tuple(settings))
+    return _told(entry.kind, entry.name, theory, OURS, _version(), tuple(settings))
 
 
 def _theirs(plugin: Plugin, problem: str) -> Described:
@@ -91,8 +86,8 @@ def _told(kind: str, name: str, theory: str, package: str, version: str, setting
     return Described(
         kind=kind,
         name=name,
-        about=catalogue.summary(theory),
-        source=catalogue.source(theory),
+        about=registry.summary(theory),
+        source=registry.source(theory),
         package=package,
         version=version,
         settings=settings,

@@ -23,21 +23,10 @@ OnReclaim = Literal["kill", "requeue", "suspend", "migrate"]
 RequeuePlace = Literal["keep", "end"]
 OnTerm = Literal["stop", "complete"]  # what exit 0 is after SIGTERM: the script was stopped, or it has completed, early
 
-# The policies that come with Phoenix Cloud.  More come as plug-ins (docs/howto/plugins.md): so a setting holds any
-# `PolicyName`, and `services.runtime.config.policies` says whether there is such a policy.
-Order = Literal["fcfs", "first-fit", "easy", "conservative", "shortest-first", "svmsched", "multi-factor", "leases"]
+# Which policies there are, `services.runtime.config.policies` knows: those that come with Phoenix Cloud
+# (`services.scheduler.core.policies.registry`), and plug-ins (docs/howto/plugins.md).  So a setting holds any `PolicyName`.
 Backfill = Literal["none", "first-fit", "easy", "conservative"]
-Victims = Literal[
-    "smallest-shortest",
-    "smallest-shortest-spared",
-    "youngest-first",
-    "least-work-lost",
-    "minimum-waiting-time",
-    "minimum-overhead",
-    "combined",
-]
 LeaseVictims = Literal["minimum-waiting-time", "minimum-overhead", "combined"]
-Scaling = Literal["threshold", "target-tracking"]
 PolicyName: TypeAlias = Annotated[
     str,
     msgspec.Meta(

@@ -173,7 +173,7 @@ def _played(
     from phoenix.simulate.engine import Restless
     from phoenix.whatif.past import TooMuch
     from services.domain.exits import Stop
-    from services.scheduler.core.policies.known import Missing
+    from services.scheduler.core.policies.registry import Missing
 
     unknown: Unknown = "shortest" if args.unknown == "shortest" else "longest"
     past = past_of(client, since, until)

@@ -8,7 +8,7 @@ from typing import Any
 from phoenix.policy_check import department, orders, scaling, victims
 from phoenix.policy_check.rules import Rule, Violation, verdicts
 from services.runtime import plugins
-from services.scheduler.core.policies import catalogue, known
+from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.order_multi_factor import order_below
 
 Verdict = tuple[Rule[Any, Any], Violation | None]
@@ -32,18 +32,17 @@ def judged(kind: str, name: str, examples: int) -> Iterator[Verdict]:
 
 
 def _order(name: str) -> Any:
-    if name in plugins.BUILTIN["order"]:
-        return known.order(order_below(orders.of(name)))  # multi-factor gives the order in which another one looks
+    if name in registry.names("order"):
+        return registry.order(order_below(orders.of(name)))  # multi-factor gives the order in which another one looks
     return plugins.use("order", name).policy
 
 
 def _victims(name: str) -> tuple[Any, bool]:
-    if name in plugins.BUILTIN["victims"]:
-        entry = next(entry for entry in catalogue.VICTIMS if entry.name == name)
-        return known.victims(name), bool(getattr(entry.module, "MINIMAL", True))
+    if name in registry.names("victims"):
+        return registry.victims(name), registry.entry("victims", name).minimal
     loaded = plugins.use("victims", name)
     return loaded.policy, loaded.minimal
 
 
 def _rule(name: str) -> Any:
-    return known.rule(name) if name in plugins.BUILTIN["scaling"] else plugins.use("scaling", name).policy
+    return registry.rule(name) if name in registry.names("scaling") else plugins.use("scaling", name).policy

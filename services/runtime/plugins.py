@@ -31,11 +31,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-
-from schemas import config
 
 API: Final = 1  # rule 6; `phoenix.plugin` says what it promises
 Kind: TypeAlias = Literal["order", "victims", "scaling", "experiment"]
@@ -45,12 +43,6 @@ GROUPS: Final[dict[Kind, str]] = {
     "victims": "phoenix_cloud.victims",
     "scaling": "phoenix_cloud.scaling",
     "experiment": "phoenix_cloud.experiments",
-}
-BUILTIN: Final[dict[Kind, tuple[str, ...]]] = {
-    "order": get_args(config.Order),
-    "victims": get_args(config.Victims),
-    "scaling": get_args(config.Scaling),
-    "experiment": (),
 }
 _PARTS: Final[dict[Kind, tuple[str, ...]]] = {  # what has to be callable; of victims the object itself
     "order": ("plan",),
@@ -64,6 +56,7 @@ _FORM: Final[dict[Kind, str]] = {
     "scaling": "a Rule (phoenix.plugin.policies)",
     "experiment": "an Experiment (phoenix.plugin)",
 }
+_REGISTRY: Final = "services.scheduler.core.policies.registry"
 _RESTART: Final = "; if it was installed while this runs, restart the cloud (phoenix down, phoenix up)"
 _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,63}\Z")  # schemas.config.PolicyName
 
@@ -100,6 +93,13 @@ class Absent(Unusable):
     """No package that is installed here brings it."""
 
 
+def builtin(kind: Kind) -> tuple[str, ...]:
+    """Names of the policies that come with Phoenix Cloud.  Their registry is found by its name, as a plug-in is: the judge of a
+    configuration has to know them, and this package imports no service."""
+    names: tuple[str, ...] = importlib.import_module(_REGISTRY).names(kind)
+    return names
+
+
 def installed(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
     """What packages bring, by kind and name; also what cannot be used (`refused` says why)."""
     importlib.invalidate_caches()  # rule 4
@@ -114,7 +114,7 @@ def installed(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
 
 def refused(plugin: Plugin, among: list[Plugin]) -> str:
     """Why the plug-in cannot be chosen; empty if it can."""
-    if plugin.name in BUILTIN[plugin.kind]:
+    if plugin.name in builtin(plugin.kind):
         return "this name is taken by a policy that comes with Phoenix Cloud"
     if _NAME.match(plugin.name) is None:
         return "a name is lower-case letters, digits and hyphens, starts with a letter, and has at most 64 characters"
@@ -135,7 +135,7 @@ def find(kind: Kind, name: str) -> Plugin:
     mine = [plugin for plugin in found if plugin.name == name]
     if not mine:
         names = [plugin.name for plugin in found if not refused(plugin, found)]
-        raise Absent(f"should be {_choice(kind, names)}{_near(name, [*BUILTIN[kind], *names])}")
+        raise Absent(f"should be {_choice(kind, names)}{_near(name, [*builtin(kind), *names])}")
     why = refused(mine[0], found)
     if why:
         raise Unusable(f"is brought by {mine[0].origin}, and cannot be used: {why}")
@@ -143,7 +143,7 @@ def find(kind: Kind, name: str) -> Plugin:
 
 
 def _choice(kind: Kind, names: list[str]) -> str:
-    ours = "one of " + ", ".join(f'"{name}"' for name in BUILTIN[kind])
+    ours = "one of " + ", ".join(f'"{name}"' for name in builtin(kind))
     theirs = ", ".join(f'"{name}"' for name in names)
     return f"{ours}, or of the plug-ins that are installed ({theirs or 'none'})"
 

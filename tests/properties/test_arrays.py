@@ -27,7 +27,7 @@ from services.monitor.core.monitor import MonitorCore
 from services.monitor.history.file import History
 from services.monitor.history.schema import dump
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from tests.properties.test_scheduler_cores import BOUNDS, KINDS, hpc, pick, play
 from tests.support.world import World
 from tests.unit.frame_cores import cores

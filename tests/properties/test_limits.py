@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from schemas.config import BatchLimits, Department, Quality, UserLimits
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud
 

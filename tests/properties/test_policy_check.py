@@ -27,8 +27,7 @@ from phoenix.policy_check.rules import attempt
 from phoenix.policy_check.verdict import judged
 from schemas.config import BatchPolicy, WebPolicy
 from schemas.reasons import Code, because
-from services.runtime.plugins import BUILTIN
-from services.scheduler.core.policies import known, scale_threshold
+from services.scheduler.core.policies import registry, scale_threshold
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.order_easy import plan as easy
 from services.scheduler.core.policies.order_first_fit import plan as first_fit
@@ -42,7 +41,7 @@ FITS = because(Code.FIRST_FIT)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in BUILTIN for name in BUILTIN[kind]])
+@pytest.mark.parametrize(("kind", "name"), [(entry.kind, entry.name) for entry in registry.ENTRIES])
 def test_ours_keep_every_rule(kind: str, name: str) -> None:
     assert [str(violation) for _, violation in judged(kind, name, EXAMPLES) if violation is not None] == []
 
@@ -179,7 +178,7 @@ def ending(hosts: Sequence[HostLoad]) -> Choice:
 
 
 def good(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:
-    return known.VICTIMS["smallest-shortest-spared"](hosts, candidates, count)
+    return registry.VICTIMS["smallest-shortest-spared"](hosts, candidates, count)
 
 
 def one_too_few(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:
@@ -235,9 +234,9 @@ def test_each_rule_of_victims_catches_a_broken_one(rule: Any) -> None:
 
 @pytest.mark.long
 def test_whoever_promises_no_least_number_of_victims_is_not_held_to_it() -> None:
-    check_victims(known.VICTIMS["smallest-shortest"], minimal=False, examples=EXAMPLES)
+    check_victims(registry.VICTIMS["smallest-shortest"], minimal=False, examples=EXAMPLES)
     with pytest.raises(Violation, match="could be spared"):
-        check_victims(known.VICTIMS["smallest-shortest"])
+        check_victims(registry.VICTIMS["smallest-shortest"])
 
 
 # ----------------------------------------------------------------------------------------------------------- broken rules

@@ -22,7 +22,7 @@ from schemas import facts as f
 from schemas.ids import sort_key
 from schemas.reasons import Code
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from tests.support.world import World, batch, cloud
 
 NAMES = sorted(({*ORDERS} - {"leases"}) | {"multi-factor"})  # there best-effort makes way for leases alone

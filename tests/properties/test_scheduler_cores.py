@@ -24,7 +24,7 @@ from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, batch, cloud, web
 

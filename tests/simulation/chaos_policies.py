@@ -35,7 +35,7 @@ from schemas.config import (
 from schemas.facts import Lease
 from services.domain.capabilities import ALL
 from services.scheduler.core.policies import order_multi_factor
-from services.scheduler.core.policies.known import ORDERS, VICTIMS
+from services.scheduler.core.policies.registry import ORDERS, VICTIMS
 
 COLD: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "cold_migration")
 DRAWN: Final = 2

@@ -18,7 +18,7 @@ from services.domain.capabilities import ALL
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_multi_factor
-from services.scheduler.core.policies.known import ORDERS, VICTIMS
+from services.scheduler.core.policies.registry import ORDERS, VICTIMS
 from tests.simulation.chaos import Chaos
 from tests.simulation.chaos_mutants import MUTANTS
 from tests.simulation.chaos_policies import Draw

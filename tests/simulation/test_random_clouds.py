@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import itertools
 import random
-from typing import Final, get_args
+from typing import Final
 
 import pytest
 
 from phoenix.simulate.engine import run
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import Latencies, Outcome, Scenario, WebInput, Work
-from schemas.config import BatchPolicy, CloudConfig, Department, Order, Victims, WebPolicy
+from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from services.domain.capabilities import ALL
+from services.scheduler.core.policies import registry
 
 ORDERS: Final = tuple(
-    order for order in get_args(Order) if order != "svmsched"
+    order for order in registry.names("order") if order != "svmsched"
 )  # that one needs services: a cloud of its own
-VICTIMS: Final[tuple[Victims, ...]] = get_args(Victims)
+VICTIMS: Final = registry.names("victims")
 
 
 def _batch(chance: random.Random, name: str, hosts: int) -> Department:

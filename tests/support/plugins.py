@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from services.scheduler.core.policies import known
+from services.scheduler.core.policies import registry
 from services.scheduler.edge import plugins
 
 ORDER = '''"""Nobody starts: an order for tests.
@@ -39,7 +39,7 @@ def plan(situation):
 ORDER = Order(plan)
 '''
 GROUPS = {"order": "phoenix_cloud.orders", "victims": "phoenix_cloud.victims", "scaling": "phoenix_cloud.scaling"}
-TABLES: list[dict[Any, Any]] = [known.ORDERS, known.VICTIMS, known.RULES, known.UNUSABLE, plugins.LOADED]
+TABLES: list[dict[Any, Any]] = [registry.ORDERS, registry.VICTIMS, registry.RULES, registry.UNUSABLE, plugins.LOADED]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from schemas import facts as f
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies.known import VICTIMS
+from services.scheduler.core.policies.registry import VICTIMS
 from tests.support.world import World, batch, cloud
 
 

@@ -18,7 +18,7 @@ from services.domain.exits import Exit, Stop
 from services.runtime import plugins
 from services.runtime.config.file import ConfigError, check_cloud, dump_toml, loads
 from services.runtime.log import get_log
-from services.scheduler.core.policies import known
+from services.scheduler.core.policies import registry
 from services.scheduler.edge import plugins as scheduler
 from tests.support.plugins import install, order, packages
 
@@ -65,7 +65,7 @@ def test_it_goes_through_the_journal_unchanged(site: Path) -> None:
 def test_a_name_that_nothing_brings_is_told_with_what_there_is(site: Path) -> None:
     install(site, "sleepy", order())
     (line,) = problems(order="sleeepy")
-    assert line.startswith('department.batch.order (of "hpc"): "sleeepy": should be one of "fcfs", "first-fit"')
+    assert line.startswith('department.batch.order (of "hpc"): "sleeepy": should be one of "first-fit", "fcfs"')
     assert line.endswith('or of the plug-ins that are installed ("sleepy"); did you mean "sleepy"?')
     (line,) = problems(victims="sleepy")
     assert "department.batch.victims" in line
@@ -94,7 +94,7 @@ def test_nobody_takes_over_the_name_of_one_of_ours(site: Path) -> None:
     assert (ours.package, ours.problem) == ("phoenix-cloud", "")
     assert theirs.problem == "this name is taken by a policy that comes with Phoenix Cloud"
     scheduler.load_all(get_log(service="test"))
-    assert known.order("fcfs").plan.__module__ == "services.scheduler.core.policies.order_fcfs"
+    assert registry.order("fcfs").plan.__module__ == "services.scheduler.core.policies.order_fcfs"
 
 
 def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> None:

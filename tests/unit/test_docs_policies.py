@@ -9,8 +9,8 @@ import pytest
 
 from phoenix.policies import Described, described
 from schemas.config import BatchPolicy, WebPolicy
-from services.runtime.plugins import BUILTIN, KINDS
-from services.scheduler.core.policies import catalogue, known
+from services.runtime.plugins import KINDS, builtin
+from services.scheduler.core.policies import registry
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 TEXT = (REFERENCE / "policies.md").read_text()
@@ -21,8 +21,8 @@ OURS = [policy for policy in described() if policy.package == "phoenix-cloud"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_configuration_names_is_described_and_known(kind: str) -> None:
     names = sorted(policy.name for policy in OURS if policy.kind == kind)
-    assert names == sorted(BUILTIN[kind])  # type: ignore[index]
-    tables = {"order": known.ORDERS, "victims": known.VICTIMS, "scaling": known.RULES}
+    assert names == sorted(builtin(kind))  # type: ignore[arg-type]
+    tables = {"order": registry.ORDERS, "victims": registry.VICTIMS, "scaling": registry.RULES}
     assert [name for name in names if name not in tables[kind]] == (["multi-factor"] if kind == "order" else [])
 
 
@@ -35,9 +35,9 @@ def test_each_says_in_a_line_what_it_does_and_where_it_is_from(policy: Described
 
 
 def test_settings_are_those_of_the_configuration() -> None:
-    for entries, fields in ((catalogue.ORDERS, BatchPolicy()), (catalogue.RULES, WebPolicy())):
-        for entry in entries:
-            assert all(hasattr(fields, key) for key in entry.settings)
+    for entry in registry.ENTRIES:
+        fields = WebPolicy() if entry.kind == "scaling" else BatchPolicy()
+        assert all(hasattr(fields, key) for key in entry.settings)
     shown = {policy.name: {s.key: s.default for s in policy.settings} for policy in OURS}
     assert shown["multi-factor"]["multi_factor.backfill"] == '"easy"'
     assert shown["threshold"] == {"threshold": "0.8", "window_s": "20.0"}
@@ -53,8 +53,8 @@ def test_the_document_has_a_row_for_each(policy: Described) -> None:
 
 
 def test_the_document_has_each_rule_and_no_policy_that_is_not() -> None:
-    for name in BUILTIN["scaling"]:
+    for name in builtin("scaling"):
         assert re.search(rf"^`{name}`", SCALING, re.M)
     for head, kind in (("| `order` |", "order"), ("| `victims` |", "victims")):
         table = TEXT[TEXT.index(head) :].split("\n\n", 1)[0]
-        assert sorted(re.findall(r"^\| `([a-z-]+)`", table.split("\n", 2)[2], re.M)) == sorted(BUILTIN[kind])  # type: ignore[index]
+        assert sorted(re.findall(r"^\| `([a-z-]+)`", table.split("\n", 2)[2], re.M)) == sorted(builtin(kind))  # type: ignore[arg-type]

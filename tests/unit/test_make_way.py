@@ -14,7 +14,7 @@ from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.domain.text import sentence
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from services.scheduler.lookahead.why import why
 from tests.support.scheduling import closed, cluster, core, decide, placed, running
 from tests.support.world import World, batch, cloud

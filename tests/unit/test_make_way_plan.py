@@ -12,7 +12,7 @@ from schemas.reasons import Code, Reason, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.make_way import BestEffort, plan, seen, why
-from services.scheduler.core.policies import known
+from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.order import Order, Plan, Situation
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner
 from services.scheduler.core.state.forecast import Forecast
@@ -72,7 +72,7 @@ class Yard:
         )  # fmt: skip
 
     def plan(self, order: str | Order = "first-fit", **how: Any) -> list[tuple[str, str, tuple[str, ...]]]:
-        named = known.order(order) if isinstance(order, str) else order
+        named = registry.order(order) if isinstance(order, str) else order
         starts = plan(named, self.situation(), self.best_effort(**how)).starts
         return [(start.unit, "".join(start.hosts), start.victims) for start in starts]
 
@@ -136,7 +136,7 @@ def test_a_start_that_needs_more_than_the_hour_has_left_is_planned_as_if_all_wer
 def test_what_is_free_and_no_production_can_use_is_best_efforts() -> None:
     yard = Yard("abc", {"1": ("a", 4), "x1": ("b", 3)}, {"2": shape(4, 3), "x5": shape(4), "x6": shape(1)})
     assert yard.plan() == [("x5", "c", ()), ("x6", "b", ())]
-    starts = plan(known.order("first-fit"), yard.situation(), yard.best_effort()).starts
+    starts = plan(registry.order("first-fit"), yard.situation(), yard.best_effort()).starts
     assert [start.reason for start in starts] == [because(Code.BEST_EFFORT)] * 2
     busy = Yard("abc", {"x1": ("b", 3)}, {"2": shape(), "x5": shape(1)})
     assert busy.plan() == [("2", "a", ())], "production first"

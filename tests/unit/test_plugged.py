@@ -14,7 +14,7 @@ from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.exits import Exit, Stop
 from services.scheduler.core.batch import make_way
-from services.scheduler.core.policies import known, plugged
+from services.scheduler.core.policies import plugged, registry
 from services.scheduler.core.policies.order import Order, Plan, Reserved, Situation, Start
 from services.scheduler.core.policies.plugged import REASON_MAX
 from services.scheduler.core.policies.scale import Memory, Rule, Track
@@ -58,9 +58,9 @@ def refused(act: Any, *given: Any) -> str:
     return stop.value.why
 
 
-@pytest.mark.parametrize("name", list(known.ORDERS))
+@pytest.mark.parametrize("name", list(registry.ORDERS))
 def test_an_order_behind_it_says_the_same_of_itself(name: str) -> None:
-    ours = known.ORDERS[name]
+    ours = registry.ORDERS[name]
     behind = plugged.order(ours, "order x")
     for field in Order._fields:
         mine, theirs = getattr(ours, field), getattr(behind, field)

@@ -12,15 +12,15 @@ from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.exits import Stop
 from services.domain.scaling import limit
-from services.scheduler.core.policies import known, leases_elsewhere, order_multi_factor, preemption_costs
+from services.scheduler.core.policies import leases_elsewhere, order_multi_factor, preemption_costs, registry
 from services.scheduler.core.policies import scale_flaps as flaps
 from services.scheduler.core.policies import scale_forecast as forecast
 from services.scheduler.core.policies import scale_steps as steps
 from services.scheduler.core.policies import scale_target as target
 from services.scheduler.core.policies import scale_threshold as threshold
-from services.scheduler.core.policies.catalogue import source, summary
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.preemption_costs import Cost
+from services.scheduler.core.policies.registry import source, summary
 from services.scheduler.core.policies.scale import Heard, Memory, Track
 from services.scheduler.core.policies.scale_schedule import Timetable
 from services.scheduler.core.policies.victims import Candidate
@@ -316,7 +316,9 @@ def test_what_is_not_said_of_a_situation_holds_nobody_back() -> None:
     assert (plain.guarded("1"), plain.clearing_s("1"), plain.turns) == (False, 0.0, ("", ""))
 
 
-@pytest.mark.parametrize(("asked", "kind"), [(known.order, "order"), (known.victims, "victims"), (known.rule, "rule")])
+@pytest.mark.parametrize(
+    ("asked", "kind"), [(registry.order, "order"), (registry.victims, "victims"), (registry.rule, "rule")]
+)
 def test_a_policy_that_is_not_here_is_missing_by_its_kind_and_name(asked: Any, kind: str) -> None:
     with pytest.raises(Stop, match=f'names {kind} "tarot": no package that is installed here brings it'):
         asked("tarot")

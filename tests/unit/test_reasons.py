@@ -16,7 +16,7 @@ from schemas.config import BatchLimits, Leases, UserLimits
 from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.domain.text import remedy, sentence
-from services.scheduler.core.policies import known
+from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.order import Plan, Reserved, Situation
 from services.scheduler.edge import batch as edge_batch
 from services.scheduler.edge.batch import BatchEdge
@@ -175,8 +175,8 @@ class Passes:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun = self.looked_at = 0
-        order = known.ORDERS["conservative"]
-        monkeypatch.setitem(known.ORDERS, "conservative", order._replace(plan=self.plan))
+        order = registry.ORDERS["conservative"]
+        monkeypatch.setitem(registry.ORDERS, "conservative", order._replace(plan=self.plan))
         self.order = order
 
     def plan(self, situation: Situation) -> Plan:

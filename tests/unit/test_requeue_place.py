@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from services.scheduler.core.policies.known import ORDERS
+from services.scheduler.core.policies.registry import ORDERS
 from tests.support.scheduling import cluster, core
 from tests.support.world import RULES, World, batch, cloud
 

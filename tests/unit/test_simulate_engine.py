@@ -20,7 +20,7 @@ from phoenix.simulate.load import Load
 from phoenix.simulate.metrics import measure
 from phoenix.simulate.verify import verify
 from phoenix.simulate.workload import JobRecord, Latencies, Outcome, Scenario, WebInput, Work
-from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, OnReclaim, Order, Quality, WebPolicy
+from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, OnReclaim, Quality, WebPolicy
 from schemas.facts import Fact, kind_of
 from services.domain.capabilities import ALL
 from services.domain.custody.meta import Meta
@@ -28,7 +28,7 @@ from services.domain.custody.meta import Meta
 SLOW = Latencies(boot_s=5.0, end_s=1.0, suspend_s=2.0, resume_s=3.0)
 
 
-def batch(name: str = "hpc", *, on_reclaim: OnReclaim = "requeue", order: Order = "first-fit") -> Department:
+def batch(name: str = "hpc", *, on_reclaim: OnReclaim = "requeue", order: str = "first-fit") -> Department:
     return Department(name=name, kind="batch", batch=BatchPolicy(on_reclaim=on_reclaim, order=order))
 
 

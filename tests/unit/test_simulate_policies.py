@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -14,7 +13,7 @@ from phoenix.simulate import swf
 from phoenix.simulate.workload import LogJob, WebInput
 from phoenix_papers.policies import experiment as policies
 from phoenix_papers.policies import rules
-from schemas.config import Order, Victims
+from services.scheduler.core.policies import registry
 
 DAY_S = 86400.0
 HOSTS = 40
@@ -58,8 +57,8 @@ def test_web_demand_begins_with_the_window_and_ends_with_it() -> None:
 
 
 def test_every_order_and_every_order_of_victims_of_the_configuration_is_compared() -> None:
-    assert set(get_args(Order)) <= set(rules.orders())
-    assert set(get_args(Victims)) <= set(rules.victims())
+    assert set(registry.names("order")) <= set(rules.orders())
+    assert set(registry.names("victims")) <= set(rules.victims())
 
 
 @pytest.mark.parametrize("order", rules.orders())

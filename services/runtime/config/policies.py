@@ -35,7 +35,7 @@ def named(department: Department) -> list[tuple[str, Kind, str]]:
 
 def foreign(department: Department) -> list[tuple[str, Kind, str]]:
     """Those of them that are plug-ins."""
-    return [(key, kind, name) for key, kind, name in named(department) if name not in plugins.BUILTIN[kind]]
+    return [(key, kind, name) for key, kind, name in named(department) if name not in plugins.builtin(kind)]
 
 
 def check(department: Department, path: Path_) -> Iterator[Problem]:

@@ -1,10 +1,10 @@
-"""Plug-ins enter the tables that cores read (`policies.known`): once, when a process starts.
+"""Plug-ins enter the tables that cores read (`policies.registry`): once, when a process starts.
 
 What it decides: which plug-ins this process has.  A scheduler takes all that are installed, since a configuration that is
 adopted while it runs may name any of them; a simulation takes those that its configuration names.
 
 Rules
-  1. A plug-in that cannot be loaded is told, and is missed only when a configuration names it (`known`, rule 1).
+  1. A plug-in that cannot be loaded is told, and is missed only when a configuration names it (`registry`, rule 1).
   2. A replica that lacks a policy that the configuration in force names ends with a sentence, also while it stands by: it could
      not take over.  Before that it looks once more at what is installed: the package may have come while it ran.
   3. What is loaded stays: a newer version is another process.  Which version that is, is in the log and the metrics, since
@@ -27,7 +27,7 @@ from services.runtime.config.policies import foreign
 from services.runtime.log import Log
 from services.runtime.plugins import Absent, Kind, Loaded, Plugin, Unusable
 from services.runtime.service import Service
-from services.scheduler.core.policies import known, plugged
+from services.scheduler.core.policies import registry
 from services.scheduler.edge.metrics import PLUGIN
 
 WORDS: Final[dict[Kind, str]] = {"order": "order", "victims": "victims", "scaling": "rule"}
@@ -45,7 +45,7 @@ def load_all(log: Log) -> None:
                 raise Unusable(f"is of {plugin.origin}, and {why}")
             enter(plugins.load(plugin))
         except Unusable as error:
-            known.UNUSABLE[plugin.name] = f"it {error}"
+            registry.UNUSABLE[plugin.name] = f"it {error}"
             log.warning("policy not usable", **fields, why=str(error))
         else:
             log.info("policy plug-in", **fields)
@@ -71,7 +71,7 @@ def lacking(config: CloudConfig) -> list[Lack]:
     """Of those that the configuration names, after `load_named`."""
     load_named(config)
     return [
-        Lack(department.name, WORDS[kind], name, known.why_absent(name))
+        Lack(department.name, WORDS[kind], name, registry.why_absent(name))
         for department in config.departments
         for _key, kind, name in foreign(department)
         if (kind, name) not in LOADED
@@ -86,9 +86,9 @@ def _load_named(department: Department) -> list[Loaded]:
                 found.append(plugins.use(kind, name))
                 enter(found[-1])
             except Absent:
-                known.UNUSABLE.pop(name, None)  # what is missing is told as such
+                registry.UNUSABLE.pop(name, None)  # what is missing is told as such
             except Unusable as error:
-                known.UNUSABLE[name] = f"it {error}"
+                registry.UNUSABLE[name] = f"it {error}"
     return found
 
 
@@ -96,12 +96,8 @@ def enter(loaded: Loaded) -> None:
     """From here on cores find it by its name."""
     kind, name = loaded.plugin.kind, loaded.plugin.name
     who = f'{WORDS[kind]} "{name}" of {loaded.plugin.origin}'
-    if kind == "order":
-        known.ORDERS[name] = plugged.order(loaded.policy, who)
-    elif kind == "victims":
-        known.VICTIMS[name] = plugged.victims(loaded.policy, who)
-    else:
-        known.RULES[name] = plugged.rule(loaded.policy, who)
+    if kind != "experiment":  # they are no policies
+        registry.enter(kind, name, loaded.policy, who)
     LOADED[kind, name] = loaded
 
 
@@ -143,7 +139,7 @@ def _department(custody: Custody, dept: str) -> Department | None:
 
 
 def _missing(department: Department) -> str:
-    absent = [known.absent(WORDS[kind], name) for _, kind, name in foreign(department) if (kind, name) not in LOADED]
+    absent = [registry.absent(WORDS[kind], name) for _, kind, name in foreign(department) if (kind, name) not in LOADED]
     return "; ".join(absent)
 
 

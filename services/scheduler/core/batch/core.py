@@ -69,7 +69,7 @@ from services.scheduler.core.batch.guards import Guards
 from services.scheduler.core.batch.moving import moves
 from services.scheduler.core.batch.preempting import Preempting
 from services.scheduler.core.batch.state import Paused, Refused, State
-from services.scheduler.core.policies import known, leases_elsewhere
+from services.scheduler.core.policies import leases_elsewhere, registry
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start, nobody
 from services.scheduler.core.policies.order_multi_factor import order_below
 from services.scheduler.core.policies.victims import Choice
@@ -475,7 +475,7 @@ class BatchCore:
             stages += [self._return_useless, self._report_demand]
             if self.policy.balance.enabled:
                 stages.append(self._rebalance)
-            self._adoption = Adopted(config, stages, known.order(order_below(self.policy)))
+            self._adoption = Adopted(config, stages, registry.order(order_below(self.policy)))
         return self._adoption
 
     # --------------------------------------------------------------------------------------------------------- stages
@@ -585,7 +585,7 @@ class BatchCore:
             return [f.HostReleased(host=name, reason=notice) for name in idle]
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
-        choice, kept_s = known.victims(self.policy.victims)(hosts, candidates, count), self.endings.kept_s
+        choice, kept_s = registry.victims(self.policy.victims)(hosts, candidates, count), self.endings.kept_s
         why = {u: reclaim.why_victim(candidates[u], count, kept_s(u), self.policy.victims) for u in choice.victims}
         return self._hand_back(choice, why, notice)
 
@@ -597,7 +597,7 @@ class BatchCore:
             return 0
         hosts = reclaim.loads(self.custody, self.dept, closing)
         candidates = self.preempting.on_notice(hosts, now)
-        victims = known.victims(self.policy.victims)(hosts, candidates, count).victims
+        victims = registry.victims(self.policy.victims)(hosts, candidates, count).victims
         late_s = max((candidates[unit].late_s for unit in victims), default=0.0)
         return notices.due(self.custody, self.dept, now + late_s)
 

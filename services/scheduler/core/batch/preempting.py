@@ -16,7 +16,7 @@ from services.scheduler.core.batch.book import Book
 from services.scheduler.core.batch.endings import Endings
 from services.scheduler.core.batch.guards import Guards
 from services.scheduler.core.batch.make_way import BestEffort
-from services.scheduler.core.policies import known, preemption_costs
+from services.scheduler.core.policies import preemption_costs, registry
 from services.scheduler.core.policies.victims import Candidate, HostLoad
 from services.scheduler.core.state.forecast import Ending
 
@@ -50,7 +50,7 @@ class Preempting:
         """By the department's order of victims: all of them go, each from a host of its own."""
         each = {ending.unit: ending for ending in endings}
         alone = [HostLoad(unit, cordoned=False, units=(unit,)) for unit in each]
-        choose = known.victims(self.guards.policy().victims)
+        choose = registry.victims(self.guards.policy().victims)
         return [each[unit] for unit in choose(alone, self._candidates(alone, now), len(alone)).victims]
 
     def _candidates(self, hosts: list[HostLoad], now: float) -> dict[str, Candidate]:

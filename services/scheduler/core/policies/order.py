@@ -18,7 +18,7 @@ Rules
      `order_leases`, `leases_elsewhere`).  A moment follows from facts, so it stands still until one comes.
   3. Who makes way for a start to come is in `clear`; those closings are written before anybody starts.
 
-A new order is one module with such a function, a line in `known.ORDERS`, and a word in `schemas.config.Order`.
+A new order is one module with such a function, and its entry in `registry`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Rules
   1. What a rule remembers is in the core's state, and bounded; neither function changes what it is given.
   2. The bounds (minimum, maximum, a person's word, a missing signal) are the core's: a rule speaks of the load alone.
 
-A new rule is one module with such functions and one line in `RULES` of `known.py`.
+A new rule is one module with such functions, and its entry in `registry`.
 """
 
 from __future__ import annotations

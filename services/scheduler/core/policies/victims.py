@@ -22,7 +22,7 @@ Rules
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
      spared (`preemption`).  What remains is minimal: no victim can be spared.
 
-A new order is one module with a `Price` and a `choose`, a line in `known.VICTIMS`, and a word in `schemas.config.Victims`.
+A new order is one module with a `Price` and a `choose`, and its entry in `registry`.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeAlias
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
-from services.scheduler.core.policies import known, scale_flaps, scale_forecast, scale_steps
+from services.scheduler.core.policies import registry, scale_flaps, scale_forecast, scale_steps
 from services.scheduler.core.policies.scale_schedule import Timetable
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.core.web.signals import remembered
@@ -63,7 +63,9 @@ class Autoscaler:
 
     def __init__(self, policy: WebPolicy, usual: tuple[str, ...] = ()) -> None:
         self.policy, self.usual = policy, usual
-        self.rule = known.RULES.get(policy.rule)  # None: it is not here, which stops who decides (`known`, rule 1)
+        self.rule = registry.RULES.get(
+            policy.rule
+        )  # None: it is not here, which stops who decides (`registry`, rule 1)
         self.floors: list[Floor] = [self._minimum]
         self.bounds: list[Bound] = [self._raised]
         self.moments: list[Moment] = []
@@ -115,7 +117,7 @@ class Autoscaler:
             return claim, _claimed(state, claim)
         if claim is not None and not web_signals.load_known(state, now):
             return claim, _claimed(state, claim)
-        rule = self.rule or known.rule(policy.rule)
+        rule = self.rule or registry.rule(policy.rule)
         wanted, reason = rule.wanted(remembered(state), state.serving, current, policy)
         if claim and claim >= wanted:
             load = {"load": wanted} if wanted < claim else {}

@@ -45,7 +45,7 @@ from services.domain.core import NEVER, Stage
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
-from services.scheduler.core.policies import known, scale_flaps, scale_steps
+from services.scheduler.core.policies import registry, scale_flaps, scale_steps
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.state.limits import Limits
 from services.scheduler.core.state.shape import Shape
@@ -393,7 +393,7 @@ class WebCore:
         waits."""
         state, number = self.state, self.desired(now)[0]
         after = web_signals.observed(state, msgspec.structs.replace(fact, claim=state.claim), now, self.policy)
-        wanted, hurried = self._desired(after, now)[0], known.rule(self.policy.rule).hurried
+        wanted, hurried = self._desired(after, now)[0], registry.rule(self.policy.rule).hurried
         if wanted != number and (hurried or (whole and wanted > number and after.rate is not None)):
             return True
         claims = web_signals.observed(state, web_signals.claim_of(fact), now, self.policy)

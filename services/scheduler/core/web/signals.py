@@ -24,7 +24,7 @@ import msgspec
 
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.facts import AUTHORS_MAX, LoadObserved
-from services.scheduler.core.policies import known, scale_forecast
+from services.scheduler.core.policies import registry, scale_forecast
 from services.scheduler.core.policies.scale import Heard, Memory, level
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.web.state import State
@@ -57,7 +57,7 @@ def remembered(state: State) -> Memory:
 
 
 def observed(state: State, fact: LoadObserved, at: float, policy: WebPolicy) -> State:
-    """The state with this observation in it.  A rule that is not here remembers nothing new (`known`, rule 2)."""
+    """The state with this observation in it.  A rule that is not here remembers nothing new (`registry`, rule 2)."""
     heard_at = max(state.heard_at, min(fact.end, at))
     told = word(fact, state.serving, policy)
     if told is None:
@@ -67,7 +67,7 @@ def observed(state: State, fact: LoadObserved, at: float, policy: WebPolicy) -> 
     heard = Heard(
         Sample(fact.start, fact.end, told.utilisation), state.serving, state.since, counted=told.rate is not None
     )
-    rule, memory = known.RULES.get(policy.rule), remembered(state)
+    rule, memory = registry.RULES.get(policy.rule), remembered(state)
     memory = memory if rule is None else rule.follow(memory, heard, policy)
     return msgspec.structs.replace(
         state,
