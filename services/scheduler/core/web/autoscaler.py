@@ -63,9 +63,7 @@ class Autoscaler:
 
     def __init__(self, policy: WebPolicy, usual: tuple[str, ...] = ()) -> None:
         self.policy, self.usual = policy, usual
-        self.rule = registry.RULES.get(
-            policy.rule
-        )  # None: it is not here, which stops who decides (`registry`, rule 1)
+        self.rule = registry.RULES.get(policy.rule)  # None: it is not here, and `registry.rule` stops the decision
         self.floors: list[Floor] = [self._minimum]
         self.bounds: list[Bound] = [self._raised]
         self.moments: list[Moment] = []
