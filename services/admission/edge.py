@@ -128,11 +128,11 @@ class Doors(Edge):
         app.cleanup_ctx.extend(
             [
                 self._http.open,
-                self._guests.checkpoints.removing,
+                beside(self._guests.checkpoints.remove, "checkpoints-removed"),
                 beside(self._usages.run, "measures"),
                 beside(self._guests.jobs.run, "jobs-measured"),
-                self._logs.removing,
-                self.retention.removing,
+                beside(self._logs.remove, "logs-removed"),
+                beside(self.retention.run, "retention"),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S)

@@ -70,10 +70,6 @@ class Group:
             return None
         return _field(self.memory, "memory.stat", "total_rss" if self.version == 1 else "anon") // 1024
 
-    def memory_peak_kb(self) -> int | None:
-        """The most memory that was ever charged to the group."""
-        return self._memory("memory.max_usage_in_bytes", "memory.peak")
-
     def _memory(self, name_v1: str, name_v2: str) -> int | None:
         text = None if self.memory is None else _read(self.memory, name_v1 if self.version == 1 else name_v2)
         return None if text is None else int(text) // 1024

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
 import msgspec
@@ -39,7 +38,6 @@ from services.runtime.edge import Refused
 SAID_MAX_BYTES: Final = 8 << 20  # 1,000 names of 4,095 bytes with their digests
 ENDED_MAX: Final = 10_000  # units whose objects wait to be removed: as many as custody remembers; beyond that they stay
 REMOVE_RETRY_S: Final = 5.0
-CANCEL_AGAIN_S: Final = 0.1
 LATELY: Final = 1000  # ended units that a door looks at when it opens: one read each, in the background
 
 
@@ -60,7 +58,6 @@ class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True):
 class CheckpointCalls:
     def __init__(self, shell: Shell, core: AdmissionCore, checkpoints: Checkpoints, uploads: asyncio.Semaphore) -> None:
         self._shell, self._core, self._checkpoints, self._uploads = shell, core, checkpoints, uploads
-        self._closing = False
         self._ended: asyncio.Queue[str] = asyncio.Queue(ENDED_MAX)
         self._stored = dict.fromkeys(core.checkpointed())  # units that may have objects: few jobs checkpoint
 
@@ -168,19 +165,10 @@ class CheckpointCalls:
         if not self._ended.full():
             self._ended.put_nowait(unit)
 
-    async def removing(self, _app: web.Application) -> AsyncIterator[None]:
-        """Rule 4: while the door is open."""
-        self._closing = False
+    async def remove(self) -> None:
+        """Rule 4, until it is cancelled."""
         self._look_back()
-        task = asyncio.create_task(self._remove(), name="checkpoints-removed")
-        yield
-        self._closing = True
-        while not task.done():  # the client of NATS may turn one cancellation into a timeout of its own
-            task.cancel()
-            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
-
-    async def _remove(self) -> None:
-        while not self._closing:
+        while True:
             unit = await self._ended.get()
             known = self._core.unit(unit)
             try:
@@ -190,8 +178,7 @@ class CheckpointCalls:
                     await self._checkpoints.keep_only(unit, self.current(unit))
             except Refused:  # the store does not answer
                 self._remove_later(unit)
-                if not self._closing:
-                    await asyncio.sleep(REMOVE_RETRY_S)
+                await asyncio.sleep(REMOVE_RETRY_S)
 
 
 def _speaker(guest: Guest) -> None:

@@ -9,10 +9,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Final
-
-from aiohttp import web
 
 from schemas import facts as f
 from schemas.facts import Fact
@@ -22,7 +19,6 @@ from services.admission.storage.output import STREAMS, Outputs, StreamId
 from services.runtime.edge import Refused
 
 RETRY_S: Final = 1.0
-CANCEL_AGAIN_S: Final = 0.5
 QUEUED_MAX: Final = 10_000  # instances to look at; what does not fit is looked at by the next door, or stays
 
 
@@ -30,7 +26,6 @@ class Logs:
     def __init__(self, core: AdmissionCore, outputs: Outputs) -> None:
         self._core, self._outputs = core, outputs
         self._due: asyncio.Queue[str] = asyncio.Queue(QUEUED_MAX)
-        self._closing = False
 
     def applied(self, fact: Fact) -> None:
         """A valid fact came."""
@@ -42,26 +37,16 @@ class Logs:
         if not self._due.full():
             self._due.put_nowait(unit)
 
-    async def removing(self, _app: web.Application) -> AsyncIterator[None]:
-        """While the door is open."""
-        self._closing = False
+    async def remove(self) -> None:
+        """Until it is cancelled."""
         for dept in self._core.logged():
             for unit in self._core.logs_due(dept):
                 self._remove_later(unit)
-        task = asyncio.create_task(self._remove(), name="logs-removed")
-        yield
-        self._closing = True
-        while not task.done():  # the client of NATS may turn one cancellation into a timeout of its own
-            task.cancel()
-            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
-
-    async def _remove(self) -> None:
-        while not self._closing:
+        while True:
             unit = await self._due.get()
             try:
                 for name in STREAMS:
                     await self._outputs.forget(StreamId(unit, 1, 0, name))
             except Refused:  # the store does not answer
                 self._remove_later(unit)
-                if not self._closing:
-                    await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(RETRY_S)

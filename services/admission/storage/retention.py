@@ -21,10 +21,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from typing import Final
-
-from aiohttp import web
 
 from schemas import facts as f
 from schemas.config import Limits
@@ -46,7 +44,6 @@ HIGH: Final = 0.8  # above, what is old goes; below what PhoenixStreamNearLimit 
 LOW: Final = 0.7
 SWEEP_S: Final = 86400.0  # every description is read for it
 REST: Final = 20.0  # a pass is followed by a pause of so many times its length
-CANCEL_AGAIN_S: Final = 0.5
 _ENDING: Final = (f.AttemptClosed, f.AttemptReported, f.JobCancelled, f.ArrayCancelled, f.DepartmentClosed)
 
 
@@ -151,23 +148,18 @@ class Retention:
             self._needed.open(name, payload)
         self._is_open = True
 
-    async def removing(self, _app: web.Application) -> AsyncIterator[None]:
-        """While the door is open."""
-        task = asyncio.create_task(self._run(), name="retention")
-        yield
-        self._is_open = False
-        while not task.done():  # the client of NATS may turn one cancellation into a timeout of its own
-            task.cancel()
-            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
-
-    async def _run(self) -> None:
-        while self._is_open:
-            begun = time.monotonic()
-            try:
-                await self.once()
-            except (Refused, *STORE_ERRORS) as error:
-                self._log.warning("object store not tidied", error=type(error).__name__)
-            await self._rest(max(0.0, time.monotonic() - begun) * REST)
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        try:
+            while True:
+                begun = time.monotonic()
+                try:
+                    await self.once()
+                except (Refused, *STORE_ERRORS) as error:
+                    self._log.warning("object store not tidied", error=type(error).__name__)
+                await self._rest(max(0.0, time.monotonic() - begun) * REST)
+        finally:
+            self._is_open = False
 
     async def _rest(self, least_s: float) -> None:
         if least_s:

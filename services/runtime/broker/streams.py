@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from nats.js import JetStreamContext, api
 from nats.js.errors import NotFoundError
@@ -57,38 +57,31 @@ def _bytes(config: Config, share: str) -> int:
     return int(config.nats.file_max_mb * _MIB * _SHARES[share])
 
 
+def _stream(name: str, *subjects_: str, max_bytes: int, **other: Any) -> api.StreamConfig:
+    """What all streams have in common, unless `other` says otherwise: files that refuse when they are full."""
+    common: dict[str, Any] = {
+        "max_msgs": -1,
+        "max_msgs_per_subject": -1,
+        "max_age": 0,
+        "discard": api.DiscardPolicy.NEW,
+        "storage": api.StorageType.FILE,
+        "retention": api.RetentionPolicy.LIMITS,
+        "duplicate_window": DUPLICATES_S,
+        "allow_direct": True,
+        "deny_delete": True,
+    }
+    return api.StreamConfig(name=name, subjects=list(subjects_), max_bytes=max_bytes, **{**common, **other})
+
+
 def _journal(config: Config) -> api.StreamConfig:
-    return api.StreamConfig(
-        name=subjects.JOURNAL_STREAM,
-        subjects=[subjects.JOURNAL_ALL],
-        max_bytes=_bytes(config, "journal"),
-        max_msgs=-1,
-        max_msgs_per_subject=-1,
-        max_age=0,
-        discard=api.DiscardPolicy.NEW,
-        storage=api.StorageType.FILE,
-        retention=api.RetentionPolicy.LIMITS,
-        duplicate_window=DUPLICATES_S,
-        allow_direct=False,
-        deny_delete=True,
-    )
+    size = _bytes(config, "journal")
+    return _stream(subjects.JOURNAL_STREAM, subjects.JOURNAL_ALL, max_bytes=size, allow_direct=False)
 
 
 def _view(name: str, subject: str, max_bytes: int, max_age_s: float, per_subject: int) -> api.StreamConfig:
-    return api.StreamConfig(
-        name=name,
-        subjects=[subject],
-        max_bytes=max_bytes,
-        max_msgs=-1,
-        max_msgs_per_subject=per_subject,
-        max_age=max_age_s,
-        discard=api.DiscardPolicy.OLD,
-        storage=api.StorageType.FILE,
-        retention=api.RetentionPolicy.LIMITS,
-        duplicate_window=DUPLICATES_S,
-        allow_direct=True,
-        deny_delete=True,
-    )
+    """One that drops its oldest when it is full."""
+    other = {"max_msgs_per_subject": per_subject, "max_age": max_age_s, "discard": api.DiscardPolicy.OLD}
+    return _stream(name, subject, max_bytes=max_bytes, **other)
 
 
 def _events(config: Config) -> api.StreamConfig:
@@ -102,20 +95,16 @@ def _audit(config: Config) -> api.StreamConfig:
 
 def _leases(config: Config) -> api.StreamConfig:
     """The layout of a KV bucket, so that `nats kv` shows it."""
-    return api.StreamConfig(
-        name=f"KV_{subjects.LEASES}",
-        subjects=[f"$KV.{subjects.LEASES}.>"],
+    ttl_s = config.runtime.lease_ttl_s
+    return _stream(
+        f"KV_{subjects.LEASES}",
+        f"$KV.{subjects.LEASES}.>",
         max_bytes=_bytes(config, "leases"),
-        max_msgs=-1,
         max_msgs_per_subject=1,
-        max_age=config.runtime.lease_ttl_s,
-        discard=api.DiscardPolicy.NEW,
-        storage=api.StorageType.FILE,
-        retention=api.RetentionPolicy.LIMITS,
-        duplicate_window=min(DUPLICATES_S, config.runtime.lease_ttl_s),
+        max_age=ttl_s,
+        duplicate_window=min(DUPLICATES_S, ttl_s),
         allow_direct=False,
         allow_rollup_hdrs=True,
-        deny_delete=True,
     )
 
 
@@ -126,21 +115,8 @@ def _object_stores(config: Config) -> tuple[api.StreamConfig, ...]:
 
 
 def _object_store(bucket: str, max_bytes: int) -> api.StreamConfig:
-    return api.StreamConfig(
-        name=f"OBJ_{bucket}",
-        subjects=[f"$O.{bucket}.C.>", f"$O.{bucket}.M.>"],
-        max_bytes=max_bytes,
-        max_msgs=-1,
-        max_msgs_per_subject=-1,
-        max_age=0,
-        discard=api.DiscardPolicy.NEW,
-        storage=api.StorageType.FILE,
-        retention=api.RetentionPolicy.LIMITS,
-        duplicate_window=DUPLICATES_S,
-        allow_direct=True,
-        allow_rollup_hdrs=True,
-        deny_delete=False,
-    )
+    kept = (f"$O.{bucket}.C.>", f"$O.{bucket}.M.>")
+    return _stream(f"OBJ_{bucket}", *kept, max_bytes=max_bytes, allow_rollup_hdrs=True, deny_delete=False)
 
 
 async def ensure_streams(js: JetStreamContext, config: Config) -> list[str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from aiohttp import web
+
+CANCEL_AGAIN_S: Final = 0.5
 
 
 def beside(run: Callable[[], Coroutine[Any, Any, None]], name: str) -> Callable[[web.Application], AsyncIterator[None]]:
@@ -16,7 +18,9 @@ def beside(run: Callable[[], Coroutine[Any, Any, None]], name: str) -> Callable[
     async def lives(_app: web.Application) -> AsyncIterator[None]:
         task = asyncio.create_task(run(), name=name)
         yield
-        task.cancel()
+        while not task.done():  # the client of NATS may turn one cancellation into a timeout of its own
+            task.cancel()
+            await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
         with contextlib.suppress(asyncio.CancelledError):
             await task
 
