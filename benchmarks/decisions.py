@@ -34,6 +34,7 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.cloud import table
+from phoenix.policies import names
 from phoenix.simulate import lublin
 from phoenix.simulate.journal import Journal
 from phoenix.simulate.variates import Variates
@@ -41,9 +42,10 @@ from phoenix.simulate.workload import LogJob
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department
 from services.domain.custody.rules import RULES
+from services.runtime.log import get_log
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.registry import VICTIMS
+from services.scheduler.edge import plugins
 
 DEPT: Final = "hpc"
 START: Final = 1_000_000.0
@@ -91,6 +93,7 @@ class Bench:
     def adopt(self, policy: BatchPolicy) -> None:
         self.policy = policy
         config = CloudConfig(name="bench", departments=(Department(name=DEPT, kind="batch", batch=policy),))
+        plugins.load_named(config)
         self.write("provisioner", [f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config)])
 
     def submit(self, **fields: Any) -> f.JobSubmitted:
@@ -285,10 +288,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--queue", type=int, nargs="+", default=list(QUEUES))
-    parser.add_argument("--orders", nargs="+", default=list(registry.names("order")))
+    parser.add_argument("--orders", nargs="+", default=names("order"))
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    plugins.load_all(get_log(service="benchmark"))
     measured = {o: {q: cases(o, given.hosts, q, given.repeats) for q in given.queue} for o in given.orders}
     chosen = {v: victims(v, given.hosts, given.repeats) for v in VICTIMS}
     if given.json:

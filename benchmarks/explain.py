@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 
 from benchmarks.cloud import table
 from benchmarks.decisions import Bench
+from phoenix.policies import names
 from schemas.config import BatchPolicy
 from services.runtime.main import GC_THRESHOLD
-from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Look
 from services.scheduler.lookahead.start_estimate import copied
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument(
-        "--orders", nargs="+", choices=registry.names("order"), default=["fcfs", "easy", "conservative", "leases"]
+        "--orders", nargs="+", choices=names("order"), default=["fcfs", "easy", "conservative", "leases"]
     )
     asked = parser.parse_args()
     gc.set_threshold(GC_THRESHOLD, 20, 100)  # as the services have it

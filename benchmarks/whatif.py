@@ -18,9 +18,9 @@ import msgspec
 
 from benchmarks.cloud import table
 from benchmarks.decisions import DEPT, Bench
+from phoenix.policies import names
 from schemas import facts as f
 from schemas.config import BatchPolicy
-from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.looks import Looks
 from services.scheduler.lookahead.start_estimate import copied
 from services.scheduler.lookahead.whatif import WhatIf
@@ -59,9 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--queue", type=int, default=10_000)
-    parser.add_argument(
-        "--orders", nargs="+", choices=registry.names("order"), default=["fcfs", "easy", "conservative"]
-    )
+    parser.add_argument("--orders", nargs="+", choices=names("order"), default=["fcfs", "easy", "conservative"])
     asked = parser.parse_args()
     rows: list[list[object]] = [["order", "copy s", "answer s", "decision s", "longest", "beside: s", "longest"]]
     for order in asked.orders:

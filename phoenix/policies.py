@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -16,8 +16,6 @@ from schemas.config import BatchPolicy, WebPolicy
 from services.runtime import plugins
 from services.runtime.plugins import Kind, Plugin, Unusable
 from services.scheduler.core.policies import registry
-
-OURS: Final = "phoenix-cloud"
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -64,7 +62,7 @@ def _ours(entry: registry.Entry) -> Described:
     theory = (entry.module.__doc__ or "").strip()
     defaults = WebPolicy() if entry.kind == "scaling" else BatchPolicy()
     settings = [s for key in entry.settings for s in _settings(key, getattr(defaults, key))]
-    return _told(entry.kind, entry.name, theory, OURS, _version(), tuple(settings))
+    return _told(entry.kind, entry.name, theory, plugins.OURS, _version(), tuple(settings))
 
 
 def _theirs(plugin: Plugin, problem: str) -> Described:
@@ -115,6 +113,6 @@ def _text(value: Any) -> str:
 
 def _version() -> str:
     try:
-        return importlib.metadata.version(OURS)
+        return importlib.metadata.version(plugins.OURS)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"

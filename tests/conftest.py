@@ -35,7 +35,10 @@ pytest.register_assert_rewrite("tests.support")  # what fails there says with wh
 
 from tests.support import public_traces  # noqa: E402
 from tests.support.left_out import status_of_left_out  # noqa: E402
+from tests.support.plugins import enter_ours  # noqa: E402
 from tests.support.workers import Scheduling  # noqa: E402
+
+enter_ours()  # tests of all policies go by the registry
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
 settings.register_profile("search", deadline=None, print_blob=True)

@@ -1,6 +1,6 @@
 """Victims: waiting time and overhead, weighed.
 
-Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (`preemption_costs`).  There victims make way
+Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (costs as in order `leases`).  There victims make way
 for a lease; here also where hosts must be given back.
 
 Rules
@@ -12,8 +12,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
-from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad, choose_by, newest_first
+from phoenix.plugin.policies import Candidate, Choice, HostLoad, choose_by, newest_first
+
+API: Final = 1
+COSTS: Final = True
 
 
 def choose(hosts: Sequence[HostLoad], candidates: Mapping[str, Candidate], count: int) -> Choice:

@@ -8,7 +8,8 @@ is said where its type is (`services.scheduler.core.policies`: order, victims, s
 promises them, is `phoenix.plugin`.  This module looks only at the form.
 
 Rules
-  1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.
+  1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.  That
+     holds for the plug-ins of its own distribution too (`phoenix_papers`).
   2. A name that two packages bring is nobody's: which of them runs must not depend on the order of a directory.
   3. To list plug-ins is to read package metadata; code of a plug-in is run when it is chosen (and, by a scheduler, at its
      start: a configuration that is adopted later may choose it).
@@ -35,6 +36,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
+OURS: Final = "phoenix-cloud"  # the distribution
 API: Final = 1  # rule 6; `phoenix.plugin` says what it promises
 Kind: TypeAlias = Literal["order", "victims", "scaling", "experiment"]
 KINDS: Final[tuple[Kind, ...]] = ("order", "victims", "scaling")  # of policies
@@ -74,6 +76,10 @@ class Plugin(NamedTuple):
     def origin(self) -> str:
         return f"{self.distribution} {self.version}"
 
+    @property
+    def ours(self) -> bool:
+        return self.distribution == OURS
+
 
 class Loaded(NamedTuple):
     """`policy`: what the entry point names; `theory`: the module's docstring; `settings`: what the module declares."""
@@ -83,6 +89,7 @@ class Loaded(NamedTuple):
     theory: str
     settings: type[msgspec.Struct] | None
     minimal: bool = True  # of victims: `MINIMAL = False` in the module says that more may end than have to
+    costs: bool = False  # of victims: `COSTS = True` says that it looks at `waited_s`, `overhead_s` and `combined`
 
 
 class Unusable(Exception):
@@ -114,12 +121,13 @@ def installed(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
 
 def refused(plugin: Plugin, among: list[Plugin]) -> str:
     """Why the plug-in cannot be chosen; empty if it can."""
-    if plugin.name in builtin(plugin.kind):
+    same = [p for p in among if (p.kind, p.name) == (plugin.kind, plugin.name)]
+    if plugin.name in builtin(plugin.kind) or (not plugin.ours and any(p.ours for p in same)):
         return "this name is taken by a policy that comes with Phoenix Cloud"
     if _NAME.match(plugin.name) is None:
         return "a name is lower-case letters, digits and hyphens, starts with a letter, and has at most 64 characters"
-    others = [p for p in among if (p.kind, p.name) == (plugin.kind, plugin.name) and p != plugin]
-    if others:
+    others = [p for p in same if p != plugin]
+    if others and not plugin.ours:
         return f"{others[0].origin} brings one of this name as well: uninstall one of them"
     return ""
 
@@ -132,7 +140,7 @@ def usable(kinds: Sequence[Kind] = KINDS) -> list[Plugin]:
 def find(kind: Kind, name: str) -> Plugin:
     """The plug-in of this name.  Raises `Unusable`."""
     found = installed((kind,))
-    mine = [plugin for plugin in found if plugin.name == name]
+    mine = sorted((plugin for plugin in found if plugin.name == name), key=lambda plugin: not plugin.ours)  # rule 1
     if not mine:
         names = [plugin.name for plugin in found if not refused(plugin, found)]
         raise Absent(f"should be {_choice(kind, names)}{_near(name, [*builtin(kind), *names])}")
@@ -176,7 +184,8 @@ def load(plugin: Plugin) -> Loaded:
     settings = getattr(module, "Settings", None)
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
-    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, bool(getattr(module, "MINIMAL", True)))
+    flags = bool(getattr(module, "MINIMAL", True)), bool(getattr(module, "COSTS", False))
+    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, *flags)
 
 
 def _wrong_version(module: ModuleType) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from phoenix.policies import names
 from phoenix.policy_check import (
     ORDER_RULES,
     SCALING_RULES,
@@ -27,6 +28,7 @@ from phoenix.policy_check.rules import attempt
 from phoenix.policy_check.verdict import judged
 from schemas.config import BatchPolicy, WebPolicy
 from schemas.reasons import Code, because
+from services.runtime.plugins import KINDS
 from services.scheduler.core.policies import registry, scale_threshold
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.order_easy import plan as easy
@@ -41,7 +43,7 @@ FITS = because(Code.FIRST_FIT)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("kind", "name"), [(entry.kind, entry.name) for entry in registry.ENTRIES])
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in names(kind)])
 def test_ours_keep_every_rule(kind: str, name: str) -> None:
     assert [str(violation) for _, violation in judged(kind, name, EXAMPLES) if violation is not None] == []
 

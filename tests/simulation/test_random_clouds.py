@@ -22,7 +22,7 @@ from services.scheduler.core.policies import registry
 ORDERS: Final = tuple(
     order for order in registry.names("order") if order != "svmsched"
 )  # that one needs services: a cloud of its own
-VICTIMS: Final = registry.names("victims")
+VICTIMS: Final = tuple(registry.VICTIMS)
 
 
 def _batch(chance: random.Random, name: str, hosts: int) -> Department:

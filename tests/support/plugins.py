@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from services.runtime import plugins as installed
 from services.scheduler.core.policies import registry
 from services.scheduler.edge import plugins
 
@@ -39,7 +40,21 @@ def plan(situation):
 ORDER = Order(plan)
 '''
 GROUPS = {"order": "phoenix_cloud.orders", "victims": "phoenix_cloud.victims", "scaling": "phoenix_cloud.scaling"}
-TABLES: list[dict[Any, Any]] = [registry.ORDERS, registry.VICTIMS, registry.RULES, registry.UNUSABLE, plugins.LOADED]
+TABLES: list[dict[Any, Any]] = [
+    registry.ORDERS,
+    registry.VICTIMS,
+    registry.RULES,
+    registry.UNUSABLE,
+    registry.COSTS,
+    plugins.LOADED,
+]
+
+
+def enter_ours() -> None:
+    """Those of `phoenix_papers`, as a scheduler does when it starts."""
+    for plugin in installed.usable():
+        if plugin.ours:
+            plugins.enter(installed.load(plugin))
 
 
 @contextlib.contextmanager

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from phoenix import policies
 from phoenix.policies import Described, described
 from schemas.config import BatchPolicy, WebPolicy
-from services.runtime.plugins import KINDS, builtin
+from services.runtime.plugins import KINDS
 from services.scheduler.core.policies import registry
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
@@ -21,7 +22,7 @@ OURS = [policy for policy in described() if policy.package == "phoenix-cloud"]
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_the_configuration_names_is_described_and_known(kind: str) -> None:
     names = sorted(policy.name for policy in OURS if policy.kind == kind)
-    assert names == sorted(builtin(kind))  # type: ignore[arg-type]
+    assert names == sorted(policies.names(kind))  # type: ignore[arg-type]
     tables = {"order": registry.ORDERS, "victims": registry.VICTIMS, "scaling": registry.RULES}
     assert [name for name in names if name not in tables[kind]] == (["multi-factor"] if kind == "order" else [])
 
@@ -53,8 +54,8 @@ def test_the_document_has_a_row_for_each(policy: Described) -> None:
 
 
 def test_the_document_has_each_rule_and_no_policy_that_is_not() -> None:
-    for name in builtin("scaling"):
+    for name in policies.names("scaling"):
         assert re.search(rf"^`{name}`", SCALING, re.M)
     for head, kind in (("| `order` |", "order"), ("| `victims` |", "victims")):
         table = TEXT[TEXT.index(head) :].split("\n\n", 1)[0]
-        assert sorted(re.findall(r"^\| `([a-z-]+)`", table.split("\n", 2)[2], re.M)) == sorted(builtin(kind))  # type: ignore[arg-type]
+        assert sorted(re.findall(r"^\| `([a-z-]+)`", table.split("\n", 2)[2], re.M)) == sorted(policies.names(kind))  # type: ignore[arg-type]

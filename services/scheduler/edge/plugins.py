@@ -8,7 +8,7 @@ Rules
   2. A replica that lacks a policy that the configuration in force names ends with a sentence, also while it stands by: it could
      not take over.  Before that it looks once more at what is installed: the package may have come while it ran.
   3. What is loaded stays: a newer version is another process.  Which version that is, is in the log and the metrics, since
-     replicas with different versions of a policy may decide differently.
+     replicas with different versions of a policy may decide differently.  Those that come with Phoenix Cloud have its version.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def load_all(log: Log) -> None:
             registry.UNUSABLE[plugin.name] = f"it {error}"
             log.warning("policy not usable", **fields, why=str(error))
         else:
-            log.info("policy plug-in", **fields)
+            if not plugin.ours:
+                log.info("policy plug-in", **fields)
 
 
 def load_named(config: CloudConfig) -> None:
@@ -95,9 +96,9 @@ def _load_named(department: Department) -> list[Loaded]:
 def enter(loaded: Loaded) -> None:
     """From here on cores find it by its name."""
     kind, name = loaded.plugin.kind, loaded.plugin.name
-    who = f'{WORDS[kind]} "{name}" of {loaded.plugin.origin}'
+    who = "" if loaded.plugin.ours else f'{WORDS[kind]} "{name}" of {loaded.plugin.origin}'
     if kind != "experiment":  # they are no policies
-        registry.enter(kind, name, loaded.policy, who)
+        registry.enter(kind, name, loaded.policy, who, costs=loaded.costs)
     LOADED[kind, name] = loaded
 
 
@@ -123,7 +124,8 @@ def _require(service: Service, dept: str) -> None:
     """Rule 2."""
     department = _department(service.custody, dept)
     for plugin, *_ in _load_named(department) if department is not None else ():
-        service.log.info("policy plug-in", **_about(plugin))
+        if not plugin.ours:
+            service.log.info("policy plug-in", **_about(plugin))
     why = missing(service.custody, dept)
     if why:
         service.fail(why, Exit.POLICY)
@@ -153,6 +155,8 @@ class Versions(Collector):
         family = PLUGIN.family()
         for (kind, name), loaded in sorted(LOADED.items()):
             plugin = loaded.plugin
+            if plugin.ours:
+                continue
             family.add_metric(
                 [], {"kind": kind, "name": name, "package": plugin.distribution, "version": plugin.version}
             )

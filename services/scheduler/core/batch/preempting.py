@@ -59,7 +59,7 @@ class Preempting:
             self.custody, hosts, now, book.used_s, endings.saved, self.running.__contains__, endings.kept_s
         )
         found = {unit: self._with_limit(each, now) for unit, each in found.items()}
-        if policy.victims not in preemption_costs.VICTIMS:
+        if policy.victims not in registry.COSTS:
             return found
         return preemption_costs.priced(self.custody, found, book.waited_s, policy.leases)
 

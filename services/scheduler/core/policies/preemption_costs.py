@@ -20,13 +20,11 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from schemas.config import Leases
 from services.domain.custody.custody import Custody
 from services.scheduler.core.policies.victims import Candidate, newest_first
-
-VICTIMS: Final = ("minimum-waiting-time", "minimum-overhead", "combined")  # that look at these costs
 
 
 class Cost(NamedTuple):
