@@ -187,7 +187,8 @@ class Book:
             self.refresh(unit)
 
     def ranked(self, now: float, room: Room | None = None) -> Queue:
-        """The queue in the order of `now` (`ranking`).  With `room`: if nothing fits there the order is left as it is."""
+        """The queue in the order of `now` (`ranking`).  With `room`: an order that time changes stays if nothing fits."""
+        room = room if self.ranking.ages else None
         matters = self.ranking.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
         if matters and self.ranking.look(now):
             self.queue.rank_again(self.ranking.ranks)

@@ -79,6 +79,7 @@ from services.scheduler.core.state.limits import Limits
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Shape
 
+NOBODY: Final = Plan([])  # what a pass finds where nobody waits
 KEPT_S: Final = 300.0  # a host that failed starts is tried again sooner; to move it to and fro would gain nothing
 STARTS_MAX: Final = 1000  # placements of one decision; the rest follow with the next one, a millisecond later
 
@@ -697,7 +698,8 @@ class BatchCore:
         made = self._passed
         if made is not None and (not self._may_bear_fruit(now, room) or made.serves(self.custody.state.position, now)):
             return made.plan
-        return self._pass(now, room) if self.active else Plan([])
+        queue = self.book.queue
+        return self._pass(now, room) if self.active and (queue.where or queue.bookings) else NOBODY
 
     def _pass(self, now: float, room: Room) -> Plan:
         plan = self._plan(self.order, self.situation(now, room))

@@ -46,6 +46,11 @@ class Ranking:
     def by_points(self) -> bool:
         return self.policy.order == multi.NAME
 
+    @property
+    def ages(self) -> bool:
+        """Whether time changes priorities, in the configuration in force."""
+        return self._configured().order == multi.NAME
+
     def look(self, now: float) -> bool:
         """Take in the moment of `now`; True if ranks may have changed."""
         if not self.stale(now):
@@ -93,7 +98,7 @@ class Ranking:
         """When priorities may be others, if nothing happens: while somebody holds cores, or one of the waiting `jobs` grows
         older.  A moment that the fold alone has passed, and no decision, is still to come."""
         policy = self._configured()
-        if policy.order != multi.NAME:
+        if not self.ages:
             return NEVER
         at = max(multi.moment(decided_at, policy), self.state.usage.moment)
         settings, first = policy.multi_factor, next(jobs, None)
