@@ -118,13 +118,17 @@ class Bench:
         self.adopt(msgspec.structs.replace(policy, order="first-fit"))
         self.write("admission", [self._like(job, RUNNING_S) for job in _model(self.hosts, self.hosts)])
         self.settle()
-        self.write("admission", [f.JobCancelled(job=unit, user="root") for unit in list(self.core.book.queue.where)])
-        free = sum(free.cores for free in self.core.room.free.values())
+        self.write(
+            "admission", [f.JobCancelled(job=unit, user="root") for unit in list(self.core.view.jobs.queue.where)]
+        )
+        free = sum(free.cores for free in self.core.view.room.free.values())
         for service in SERVICES if self.policy.services else ("",):
             fields = {"cores": 1, "memory_mb": 1, "service": service, "walltime_s": RUNNING_S}
             self.write("admission", [self.submit(**fields) for _ in range(free)])
         self.settle()
-        self.write("admission", [f.JobCancelled(job=unit, user="root") for unit in list(self.core.book.queue.where)])
+        self.write(
+            "admission", [f.JobCancelled(job=unit, user="root") for unit in list(self.core.view.jobs.queue.where)]
+        )
         self.adopt(policy)
         self.settle()
 
@@ -151,7 +155,7 @@ class Bench:
     def one_ended(self) -> None:
         """One of the narrowest attempts reports."""
         self.now += 0.001
-        name = min(self.core.open, key=lambda unit: (len(self.core.open[unit]), int(unit)))
+        name = min(self.core.view.open, key=lambda unit: (len(self.core.view.open[unit]), int(unit)))
         attempt = self.custody.state.units[name].attempt
         self.write("admission", [f.AttemptReported(unit=name, attempt=attempt, exit=0)])
 
@@ -250,7 +254,7 @@ def _hold_back(bench: Bench) -> bool:
     bench.settle()
     bench.empty_one()
     bench.settle()
-    return any(bench.core.room.fits(key.shape) for key in bench.core.book.queue.lanes)
+    return any(bench.core.view.room.fits(key.shape) for key in bench.core.view.jobs.queue.lanes)
 
 
 def victims(name: str, hosts: int, repeats: int) -> dict[int, float]:

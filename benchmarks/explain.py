@@ -54,7 +54,7 @@ async def beside(work: Callable[[], Awaitable[object]]) -> tuple[float, float]:
 
 async def once(bench: Bench) -> list[float]:
     core, now = bench.core, bench.now
-    waiting = core.book.queue.in_order()
+    waiting = core.view.jobs.queue.in_order()
     unit = waiting[int(len(waiting) * PLACE)].unit
 
     async def one() -> None:

@@ -23,7 +23,8 @@ from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.check import views
-from services.scheduler.core.batch.core import STARTS_MAX, BatchCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.view import STARTS_MAX
 from services.scheduler.core.policies.order import Situation, Start
 
 DEPT: Final = "hpc"
@@ -202,8 +203,8 @@ class Department:
         units = [element_id(number, index) for index in range(job.elements)] or [number]
         most = job.throttle if job.elements and job.throttle else len(units)
         for unit in units[: min(job.running, most)]:
-            shape = self.core.book.job(unit).shape
-            hosts = self.core.room.pick(shape)
+            shape = self.core.view.jobs.job(unit).shape
+            hosts = self.core.view.room.pick(shape)
             if hosts is None:
                 return
             self.place(unit, hosts)
@@ -211,7 +212,7 @@ class Department:
                 self.begin(unit)
 
     def place(self, unit: str, hosts: tuple[str, ...], at: float = NOW) -> None:
-        shape, attempt = self.core.book.job(unit).shape, self.custody.state.units[unit].attempt + 1
+        shape, attempt = self.core.view.jobs.job(unit).shape, self.custody.state.units[unit].attempt + 1
         placed = f.UnitPlaced(
             unit=unit,
             attempt=attempt,
@@ -243,14 +244,14 @@ class Department:
         self.write(f"scheduler.{DEPT}", f.AttemptClosed(unit=unit, attempt=known.attempt, disposal=disposal, why=why))
 
     def situation(self, now: float = NOW, most: int = STARTS_MAX) -> Situation:
-        room = self.core.room.rested(self.custody, now)
-        self.core.book.ranked(now, room)
-        return self.core.situation(now, room)._replace(most=most)
+        room = self.core.view.room.rested(self.custody, now)
+        self.core.view.jobs.ranked(now, room)
+        return self.core.view.situation(now, room)._replace(most=most)
 
     def cut(self, starts: list[Start]) -> list[Start]:
         """Those of them that limits let the core write at once."""
-        budgets = self.core.book.queue.budgets
-        return starts if budgets is None else budgets.cut(starts, self.core.book.owner, self.core.book.shape)
+        budgets = self.core.view.jobs.queue.budgets
+        return starts if budgets is None else budgets.cut(starts, self.core.view.jobs.owner, self.core.view.jobs.shape)
 
     def again(self) -> Department:
         """The same department after a restart from a snapshot."""
@@ -264,7 +265,7 @@ class Department:
 
     def picture(self) -> str:
         """Everything that an order can reach, as text.  Lanes by length are worked out when somebody asks: no change."""
-        self.core.foresee()
-        seen = {name: view for name, view in views(self.core).items() if name != "lengths"}
-        flags = (self.core.book.queue.grew, self.core.room.grew)
+        self.core.view.foresee()
+        seen = {name: view for name, view in views(self.core.view).items() if name != "lengths"}
+        flags = (self.core.view.jobs.queue.grew, self.core.view.room.grew)
         return repr((seen, flags, self.custody.dump(), self.core.dump()))

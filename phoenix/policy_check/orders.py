@@ -55,7 +55,7 @@ def _form(checked: Checked, case: Case) -> None:
         demand(not wrong, f"rest: {wrong}")
         _form_of_waits(situation, rest)
     if order.hosts is not None:
-        asked = order.hosts(department.situation(), list(department.core.capacities.counts))
+        asked = order.hosts(department.situation(), list(department.core.view.capacities.counts))
         demand(isinstance(asked, int) and asked >= 0, f"hosts: it wants {asked!r} hosts")
 
 
@@ -110,7 +110,7 @@ class _Ground:
         known = self.department.custody.state.units.get(unit)
         demand(known is not None and known.live, f"{unit!r} shall make way, and does not run")
         assert known is not None
-        demand(self.department.core.book.job(unit).best_effort, f"{unit!r} shall make way, and is not best-effort")
+        demand(self.department.core.view.jobs.job(unit).best_effort, f"{unit!r} shall make way, and is not best-effort")
         for host in known.hosts:
             demand(unit in self.units[host], f"{unit!r} shall make way twice")
             del self.units[host][unit]

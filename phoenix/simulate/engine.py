@@ -245,7 +245,7 @@ class Simulation:
                 self._hear(seat, now)
             self._hear(self.provisioner, now)
             for seat in self.batch:
-                if passes or seat.core.notice():
+                if passes or seat.core.view.notice():
                     self._hear(seat, now)
             if self.journal.position == position:
                 return

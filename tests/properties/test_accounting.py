@@ -270,7 +270,7 @@ def test_users_have_used_what_fair_share_says(steps: list[tuple[str, int, int]])
     for each in steps:
         step(world, *each)
     mine = core(world)
-    theirs = mine.state.usage.as_of(world.now, mine.book.ranking._open(), 0)
+    theirs = mine.state.usage.as_of(world.now, mine.view.jobs.priorities._open(), 0)
     found = usage(world.seats["monitor"].core.accounting, "user", "hpc", 0.0, EVER, world.now)
     ours = {row["user"]: row["used_core_s"] for row in found["rows"]}
     for user in USERS:

@@ -63,7 +63,7 @@ def act(world: World, job: str, truth: Truth, what: str, number: int) -> None:
             truth.since_s = 0.0
         says(world, job, attempt)
     elif what == "begin" and unit.live and unit.began_at is None:
-        if not core(world).book.used_s(job):
+        if not core(world).view.jobs.used_s(job):
             truth.new_life()
         world.begin(job)
     elif what in ("requeue", "suspend") and unit.live:

@@ -67,7 +67,7 @@ def test_the_first_one_is_promised_what_easy_promises_it(ran: list[Run], runs: l
     queue_up(world, runs, whole=False)
     world.settle()
     mine = core(world)
-    situation = mine.situation(world.now, mine.room)
+    situation = mine.view.situation(world.now, mine.view.room)
     for kept in reservations(order_easy.plan(situation)):
         assert {each.unit: each.at for each in conservative.reservations(situation)}[kept.unit] == kept.at
 
@@ -84,7 +84,7 @@ def test_with_whole_hosts_it_starts_and_reserves_as_by_hand(
     waiting = queue_up(world, runs, whole=True)
     expected, mine = by_hand(world, waiting, hosts), core(world)
     assert [start.unit for start in starts(world)] == [name for name in waiting if expected.get(name) == world.now]
-    found = {each.unit: each.at for each in conservative.reservations(mine.situation(world.now, mine.room))}
+    found = {each.unit: each.at for each in conservative.reservations(mine.view.situation(world.now, mine.view.room))}
     assert found == {name: expected[name] for name in waiting if name in expected}
 
 
@@ -116,7 +116,7 @@ def odd_world(ran: list[dict[str, Any]], runs: list[dict[str, Any]]) -> tuple[Wo
 
 def turns(world: World, names: list[str]) -> dict[str, float | None]:
     mine = core(world)
-    found = {each.unit: each.at for each in conservative.reservations(mine.situation(world.now, mine.room))}
+    found = {each.unit: each.at for each in conservative.reservations(mine.view.situation(world.now, mine.view.room))}
     return {name: found.get(name) for name in names}
 
 
@@ -133,7 +133,7 @@ def test_no_start_delays_anybody_before_it(ran: list[dict[str, Any]], runs: list
         waiting.remove(start.unit)
     assert world.voids == []
     mine = core(world)
-    passing = conservative._Pass(mine.situation(world.now, mine.room))
+    passing = conservative._Pass(mine.view.situation(world.now, mine.view.room))
     passing.run()
     for line in passing.lines:
         for free in line.free:
@@ -239,11 +239,11 @@ def test_a_pass_over_ten_thousand_jobs_is_bounded() -> None:
         world.submit(array=tuple(range(10)), nodes=2 + number % 4, cores=8, walltime_s=300.0 + number % 50)
     world.submit(cores=8, walltime_s=1e6)
     mine = core(world)
-    assert len(mine.book.queue) == 10_001
-    passing = conservative._Pass(mine.situation(world.now, mine.room))
+    assert len(mine.view.jobs.queue) == 10_001
+    passing = conservative._Pass(mine.view.situation(world.now, mine.view.room))
     passing.run()
     assert passing.reserved == len(passing.given) == BatchPolicy().reservations_max == 100
-    hopeful = conservative._Pass(mine.situation(world.now, mine.room))
+    hopeful = conservative._Pass(mine.view.situation(world.now, mine.view.room))
     hopeful.hope([])
     hopeful.run()
     assert hopeful.given == []  # nobody can start: nobody needs a reservation

@@ -113,7 +113,7 @@ class Plain:
 
 
 def compare(world: World, most: int) -> Counter[str]:
-    situation = core(world).situation(world.now, core(world).room)._replace(most=most)
+    situation = core(world).view.situation(world.now, core(world).view.room)._replace(most=most)
     plain = Plain(situation)
     found = plain.run()
     plan = conservative.plan(situation)

@@ -101,7 +101,7 @@ def test_the_head_still_fits_at_the_shadow_time(ran: list[Run], runs: list[Run],
     world.now += late_s
     queue_up(world, runs, whole=False)
     mine: BatchCore = core(world)
-    kept = next(iter(reservations(order_easy.plan(mine.situation(world.now, mine.room)))), None)
+    kept = next(iter(reservations(order_easy.plan(mine.view.situation(world.now, mine.view.room)))), None)
     placed = starts(world)
     assert list(dict.fromkeys(start.unit for start in placed)) == [start.unit for start in placed]
     world.write("scheduler.hpc", *placed)

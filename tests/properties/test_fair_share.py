@@ -106,7 +106,7 @@ def test_damping_forgives_and_moves_nobody_past_another(
 def waiting(world: World) -> list[str]:
     """Whose jobs wait, in order, at a moment that is one of the order's."""
     assert world.now % 10 == 0
-    core(world).book.ranked(world.now)
+    core(world).view.jobs.ranked(world.now)
     return [core(world).state.jobs[entry["unit"]].user for entry in queue_view(core(world))]
 
 

@@ -158,7 +158,7 @@ def test_p75_only_best_effort_makes_way_and_no_more_than_needed(steps: list[Step
 
 def nobody_could_stay(scheduler: BatchCore, now: float) -> None:
     """With any one of a slot's victims back, the lease would not fit where it is seated, or not in time."""
-    seats = Seats(scheduler.situation(now, scheduler.room))
+    seats = Seats(scheduler.view.situation(now, scheduler.view.room))
     for seat in seats.walk():
         in_time = all(min(seats.unwritten(name, seat.at)[1:3]) >= 0 for name in seat.hosts)
         offered = seats.unwritten if in_time else seats.free

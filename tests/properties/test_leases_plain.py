@@ -209,7 +209,7 @@ def kept_waiting(situation: Situation, plan: Plan, told: dict[str, Reason | None
 
 def compare(world: World, most: int) -> list[Start]:
     mine = core(world)
-    situation = mine.situation(world.now, mine.room)._replace(most=most)
+    situation = mine.view.situation(world.now, mine.view.room)._replace(most=most)
     told = {unit: Plain(situation).why_not(unit) for unit in situation.queue.where}
     plain = Plain(situation)
     found = plain.run()

@@ -58,12 +58,12 @@ def world_of(department: Department) -> World:
 
 def judge(world: World) -> None:
     """L1."""
-    budgets = core(world).book.queue.budgets
+    budgets = core(world).view.jobs.queue.budgets
     assert budgets is None or budgets.over() == []
 
 
 def play(world: World, step: Any) -> None:
-    service = {"service": "a"} if core(world).policy.order == "svmsched" else {}
+    service = {"service": "a"} if core(world).view.policy.order == "svmsched" else {}
     if isinstance(step, tuple):
         user, quality, cores, nodes, long, idle = step
         cores = min(cores, 4 // nodes)  # within the least of the limits
@@ -101,7 +101,7 @@ def test_no_limit_is_exceeded_and_nobody_waits_for_anothers(data: st.DataObject,
     for step in steps:
         play(world, step)
         settle(world)
-    queue = core(world).book.queue
+    queue = core(world).view.jobs.queue
     lanes, budgets = {unit: lane.key for unit, (lane, _) in queue.where.items()}, queue.budgets
     kept_back = [unit for unit, key in lanes.items() if budgets and budgets.full(key.owner, key.shape)]
     opened = [name for name, state in world.states().items() if state == "open"]

@@ -135,15 +135,15 @@ def test_usage_is_what_attempts_used(steps: list[tuple[str, int, int]], half_lif
         play(world, *step)
     mine, at = core(world), world.now
     ledger = Ledger(world)
-    assert sorted(ledger.open) == sorted(mine.open)
-    found = mine.state.usage.as_of(at, mine.book.ranking._open(), half_life_s)
+    assert sorted(ledger.open) == sorted(mine.view.open)
+    found = mine.state.usage.as_of(at, mine.view.jobs.priorities._open(), half_life_s)
     for user in USERS:
         assert found.get(user, 0.0) == pytest.approx(ledger.by(user, at, half_life_s), rel=1e-6, abs=1e-6)
-    mine.book.ranked(at)
-    standing = mine.book.ranking._standing(mine.book.ranking.at)
+    mine.view.jobs.ranked(at)
+    standing = mine.view.jobs.priorities._standing(mine.view.jobs.priorities.at)
     for user in USERS:
         assert standing.get(user, 0.0) == pytest.approx(
-            ledger.by(user, mine.book.ranking.at, half_life_s), rel=1e-6, abs=1e-6
+            ledger.by(user, mine.view.jobs.priorities.at, half_life_s), rel=1e-6, abs=1e-6
         )
 
 
@@ -167,8 +167,8 @@ def test_replay_is_live(steps: list[tuple[str, int, int]], cut: int) -> None:
             assert other.core.dump() == live.core.dump()
             for each in (live, other):
                 each.core.look(world.now)  # as whoever decides does first: who waited to be tried again is eligible
-                each.core.book.ranked(world.now)
-            assert other.core.book.queue.in_order() == live.core.book.queue.in_order()
+                each.core.view.jobs.ranked(world.now)
+            assert other.core.view.jobs.queue.in_order() == live.core.view.jobs.queue.in_order()
             assert other.core.decide(world.now) == live.core.decide(world.now)
 
 
@@ -180,23 +180,23 @@ def test_places_change_at_moments_alone(steps: list[tuple[str, int, int]], wait_
         play(world, *step)
     world.settle()
     mine = core(world)
-    mine.book.ranked(world.now)
-    before, moment, due = mine.book.queue.in_order(), mine.book.ranking.at, mine.wake_at()
+    mine.view.jobs.ranked(world.now)
+    before, moment, due = mine.view.jobs.queue.in_order(), mine.view.jobs.priorities.at, mine.wake_at()
     later = world.now + wait_s
-    mine.book.ranked(later)
-    ranking = mine.book.ranking
+    mine.view.jobs.ranked(later)
+    ranking = mine.view.jobs.priorities
     if ranking.at == moment:
-        assert mine.book.queue.in_order() == before
+        assert mine.view.jobs.queue.in_order() == before
         fresh = BatchCore(world.custody, "hpc")
         fresh.load(mine.dump())
         assert not [x for x in fresh.decide(later) if isinstance(x, f.UnitPlaced)]
-    elif [place.unit for place in mine.book.queue.in_order()] != [place.unit for place in before]:
+    elif [place.unit for place in mine.view.jobs.queue.in_order()] != [place.unit for place in before]:
         assert due <= ranking.at, "nobody would have woken it"
-    points = {name: ranking.points(mine.book.job(name)).priority for name in mine.book.queue.where}
-    entered = {name: place.entered for name, (_, place) in mine.book.queue.where.items()}
+    points = {name: ranking.points(mine.view.jobs.job(name)).priority for name in mine.view.jobs.queue.where}
+    entered = {name: place.entered for name, (_, place) in mine.view.jobs.queue.where.items()}
     expected = sorted(points, key=lambda name: (-points[name], entered[name]))
-    assert [place.unit for place in mine.book.queue.in_order()] == expected
-    for lane in mine.book.queue.lanes.values():
+    assert [place.unit for place in mine.view.jobs.queue.in_order()] == expected
+    for lane in mine.view.jobs.queue.lanes.values():
         ranks = [ranking.rank(place.unit) for place in lane.places]
         assert ranking.ranks(lane.places) == ranks == [place.rank for place in lane.places]
 
@@ -280,7 +280,10 @@ def test_a_department_gives_shares_and_configured_members_count() -> None:
     seat = world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     job = world.submit(user="ann")
     why(seat.core, job, world.now)
-    assert {name: fair.share for name, fair in seat.core.book.ranking.fair.items()} == {"ann": 8 / 9, "bob": 1 / 9}
+    assert {name: fair.share for name, fair in seat.core.view.jobs.priorities.fair.items()} == {
+        "ann": 8 / 9,
+        "bob": 1 / 9,
+    }
 
 
 def test_age_overtakes_at_a_moment_and_the_core_wakes_for_it() -> None:
@@ -323,7 +326,7 @@ def test_a_job_does_not_grow_older_while_it_is_held_or_waits_for_another() -> No
     world.now += 50
     world.begin(first)
     world.now += 7
-    core(world).book.ranked(world.now)
+    core(world).view.jobs.ranked(world.now)
     assert [(entry["unit"], entry["priority"]) for entry in queue_view(core(world))] == [
         (plain, 157),
         (kept, 57),
@@ -362,12 +365,12 @@ def test_a_new_setting_counts_at_once() -> None:
     small, large = world.submit(cores=1), world.submit(cores=4)
     config = cloud(batch("hpc", order="multi-factor", multi_factor=MultiFactor(weight_size=1e6)))
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=world.custody.state.rules, config=config))
-    core(world).book.ranked(world.now)
+    core(world).view.jobs.ranked(world.now)
     assert [entry["unit"] for entry in queue_view(core(world))] == [large, small]
     world.write(
         "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=world.custody.state.rules, config=cloud(batch("hpc")))
     )
-    core(world).book.ranked(world.now)
+    core(world).view.jobs.ranked(world.now)
     assert [entry["unit"] for entry in queue_view(core(world))] == [small, large]
 
 
@@ -389,7 +392,7 @@ def test_at_a_moment_with_nothing_startable_ten_thousand_jobs_cost_no_time() -> 
     found = []
     for _ in range(3):
         world.now += 300
-        mine.room.grew = True
+        mine.view.room.grew = True
         began = time.perf_counter()
         assert mine.decide(world.now) == []
         found.append(time.perf_counter() - began)
@@ -404,9 +407,9 @@ def test_at_a_new_moment_the_views_agree_with_those_of_a_fresh_core() -> None:
     for number in range(3):
         world.submit(cores=4, walltime_s=1000.0 + number, user=USERS[number])
     world.settle()
-    assert any(lane.lengths is not None for lane in core(world).book.queue.lanes.values())
+    assert any(lane.lengths is not None for lane in core(world).view.jobs.queue.lanes.values())
     for _ in range(3):
         world.now += 17
-        core(world).room.grew = True
+        core(world).view.room.grew = True
         assert decide(world) == []
         world.seats["scheduler.hpc"].verify(world.now)

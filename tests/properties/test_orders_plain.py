@@ -138,7 +138,7 @@ def asked(random: Random, cores: int, nodes: int, lengths_s: tuple[float, ...], 
 
 
 def compare(world: World, most: int) -> Counter[str]:
-    situation = core(world).situation(world.now, core(world).room)._replace(most=most)
+    situation = core(world).view.situation(world.now, core(world).view.room)._replace(most=most)
     told = Counter[str]()
     for order, plain in (
         (order_fcfs, Plain.fcfs), (order_first_fit, Plain.first_fit), (order_shortest_first, Plain.shortest_first),

@@ -105,7 +105,7 @@ class Played:
 
     def note(self, unit: str) -> None:
         """G2."""
-        policy, now = self.core.policy, self.world.now
+        policy, now = self.core.view.policy, self.world.now
         began_at = self.world.unit(unit).began_at
         assert not policy.min_run_s or (began_at is not None and now >= began_at + policy.min_run_s)
         self.preempted[unit] = self.preempted.get(unit, 0) + 1
@@ -211,7 +211,7 @@ def test_whoever_is_preempted_is_never_behind_one_that_was_behind_it(order: str,
         else:
             play(played, step)
         world.settle()
-        waiting = [place.unit for place in played.core.book.queue.in_order()]
+        waiting = [place.unit for place in played.core.view.jobs.queue.in_order()]
         assert waiting == sorted(waiting, key=lambda unit: (unit not in played.production, sort_key(unit)))
 
 

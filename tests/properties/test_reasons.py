@@ -143,8 +143,8 @@ class Site:
         twin = core_of(copied(self.core))
         for name in self.waiting():
             if name != unit:
-                twin.book.queue.remove(name)
-        twin.room.grew = twin.book.queue.grew = True
+                twin.view.jobs.queue.remove(name)
+        twin.view.room.grew = twin.view.jobs.queue.grew = True
         return any(isinstance(fact, f.UnitPlaced) and fact.unit == unit for fact in twin.decide(self.world.now))
 
 
@@ -188,8 +188,8 @@ def test_everybody_is_told_what_the_core_itself_says(
     waiting = site.waiting()
     shown = {unit: site.views.reason(site.world.unit(unit)).code for unit in waiting}
     assert shown == {unit: site.whole(unit).code for unit in waiting}  # W1
-    assert {**told.reasons}.keys() == {place.unit for place in site.core.book.queue.first(first)}
-    many = site.core.order.reserves_for_all
+    assert {**told.reasons}.keys() == {place.unit for place in site.core.view.jobs.queue.first(first)}
+    many = site.core.view.order.reserves_for_all
     for unit, reason in told.reasons.items():
         whole = site.whole(unit)
         assert (reason.params, without_turn(reason))[many] == (whole.params, without_turn(whole))[many]
@@ -214,11 +214,11 @@ def test_a_turn_that_is_told_is_what_a_pass_gave(asks: list[Ask], held: int) -> 
     site = Site("conservative", held)
     site.play(asks)
     now, core = site.world.now, site.core
-    order = [place.unit for place in core.book.queue.in_order() if not core.book.job(place.unit).best_effort]
+    order = [place.unit for place in core.view.jobs.queue.in_order() if not core.view.jobs.job(place.unit).best_effort]
     if not order:
         return
     first, last = order[0], order[-1]
-    whole = {each.unit: each for each in reservations(core.last_pass(now), now)}
+    whole = {each.unit: each for each in reservations(core.start.last_pass(now), now)}
 
     async def told() -> dict[str, Reserved | None]:
         asked = LastPass()
@@ -241,7 +241,7 @@ def test_no_room_is_kept_for_best_effort(asks: list[Ask], order: str, held: int)
     site = Site(order, held)
     site.play(asks)
     for unit in site.waiting():
-        if site.core.book.job(unit).best_effort:
+        if site.core.view.jobs.job(unit).best_effort:
             found: dict[str, Foreseen] = foresee(site.core, site.world.now, [unit])
             assert found[unit].because.code is not Code.RESERVED
             assert "reserved_in_s" not in site.whole(unit).params
@@ -275,10 +275,10 @@ def test_what_is_told_agrees_with_the_last_pass(asks: list[Ask], order: str, hel
     site = Site(order, held)
     site.play(asks, later_s)
     now, waiting = site.world.now, site.waiting()
-    plan = site.core.last_pass(now)
+    plan = site.core.start.last_pass(now)
     assert not dict.fromkeys(start.unit for start in plan.starts).keys() & dict.fromkeys(waiting).keys()
     kept = {each.unit: each.at for each in reservations(plan, now)}
-    first = next((unit for unit in kept if unit not in site.core.book.queue.bookings), None)
+    first = next((unit for unit in kept if unit not in site.core.view.jobs.queue.bookings), None)
     for unit in waiting:
         reason = site.whole(unit)
         if reason.code is Code.WAITS_BEHIND:

@@ -199,7 +199,7 @@ def test_healed_every_job_that_can_run_ends(order: str, steps: list[Step]) -> No
     world.advance(2000)
     waiting = [unit for unit, state in world.states().items() if state in ("pending", "open")]
     core = world.seats["scheduler.hpc"].core
-    stuck = [unit for unit in waiting if not core.book.job(unit).after]
+    stuck = [unit for unit in waiting if not core.view.jobs.job(unit).after]
     assert stuck == [], "these could run, and wait"
     assert world.custody.index.by_state["draining"] == {}
 

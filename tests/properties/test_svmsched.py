@@ -114,7 +114,9 @@ def test_who_borrows_has_nobody_within_a_share_waiting(story: list[tuple[str, in
         facts = decided(world)
         if any(isinstance(x, f.UnitPlaced) and x.reason and x.reason.code is Code.BORROWS for x in facts):
             mine = core(world)
-            waiting = [mine.state.jobs[unit] for unit in mine.book.queue.where if not mine.state.jobs[unit].best_effort]
+            waiting = [
+                mine.state.jobs[unit] for unit in mine.view.jobs.queue.where if not mine.state.jobs[unit].best_effort
+            ]
             assert all(used(world, job.service) + 1 > share(job.service) for job in waiting)
 
 
@@ -138,7 +140,7 @@ def test_room_that_is_kept_for_a_job_is_there_by_its_time(story: list[tuple[str,
     for what, number, job in story:
         play(world, what, number, job)
         mine = core(world)
-        kept = next(iter(reservations(mine.order.plan(mine.situation(world.now, mine.room)))), None)
+        kept = next(iter(reservations(mine.view.order.plan(mine.view.situation(world.now, mine.view.room)))), None)
         decided(world)
         if kept is None:
             continue

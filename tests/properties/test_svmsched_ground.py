@@ -93,7 +93,7 @@ def situation_of(random: Random) -> tuple[World, Situation]:
         world.cordon("h1")
     if random.random() < 0.3:
         world.rest(random.choice(list(world.custody.state.hosts)))
-    return world, core(world).situation(world.now, core(world).room.rested(world.custody, world.now))
+    return world, core(world).view.situation(world.now, core(world).view.room.rested(world.custody, world.now))
 
 
 def play(seed: int) -> None:

@@ -269,7 +269,7 @@ def kept_waiting(situation: Situation, plan: Plan) -> dict[str, Reason | None]:
 
 
 def compare(world: World, most: int) -> list[Started]:
-    situation = core(world).situation(world.now, core(world).room)._replace(most=most)
+    situation = core(world).view.situation(world.now, core(world).view.room)._replace(most=most)
     used = used_by_hand(world)
     assert {service: much for service, much in used_by(situation.forecast()).items() if any(much)} == used
     for kinds, least in (([(4, 8192)], (4, 8192)), ([(8, 4096), (2, 16384)], (2, 4096))):

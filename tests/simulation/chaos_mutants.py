@@ -26,6 +26,7 @@ from services.executor.core.ledger import Ledger, LedgerState
 from services.executor.core.vm_reconciler import Fleet
 from services.provisioner.core import turns
 from services.provisioner.core.provisioner import ProvisionerCore, Said
+from services.scheduler.core.batch.close_ended import CloseEnded
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.limits import Limits
 from tests.simulation.chaos import Chaos
@@ -33,7 +34,7 @@ from tests.simulation.chaos_node import Message, Node
 from tests.support.mutants import without_precondition
 
 _closings, _grant, _calls, _want = (
-    BatchCore._closings, ProvisionerCore._grant, Fleet.calls, Ledger._want
+    CloseEnded._closings, ProvisionerCore._grant, Fleet.calls, Ledger._want
 )  # fmt: skip
 _ended, _post_init, _send, _termination = Ledger._ended, Node.__post_init__, Chaos.send, Fleet._termination
 
@@ -56,9 +57,9 @@ def _seizes_what_is_not_due(core: ProvisionerCore, said: Said, _now: float) -> b
     return False
 
 
-def _forgets_broken_attempts(core: BatchCore, now: float) -> list[f.AttemptClosed]:
-    broken = core.custody.index.broken.get(core.dept, {})
-    return [fact for fact in _closings(core, now) if fact.unit not in broken]
+def _forgets_broken_attempts(stage: CloseEnded, now: float) -> list[f.AttemptClosed]:
+    broken = stage.view.custody.index.broken.get(stage.view.dept, {})
+    return [fact for fact in _closings(stage, now) if fact.unit not in broken]
 
 
 def _grants_what_drains(core: ProvisionerCore, said: Said, now: float) -> bool:
@@ -135,7 +136,7 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
     ],
     "exit 0 after SIGTERM is a success": [(preconditions, "_stops_on_term", lambda *_: False)],
     # schedulers and provisioner
-    "a victim is forgotten": [(BatchCore, "_closings", _forgets_broken_attempts)],
+    "a victim is forgotten": [(CloseEnded, "_closings", _forgets_broken_attempts)],
     "walltime is ignored": [(Limits, "overdue", lambda *_: [])],
     "wide jobs of two departments share the idle hosts": [(turns, "whose", lambda *_: ("", NEVER))],
     "a batch core rests though something has happened": [(BatchCore, "_stir", lambda *_: None)],

@@ -14,7 +14,7 @@ from services.domain.custody import effects, fold, preconditions
 from services.executor.core.host_reconciler import HostDesk
 from services.executor.core.ledger import Ledger
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.close_ended import CloseEnded
 from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
 from tests.simulation.worlds_lands import Violation
@@ -73,12 +73,12 @@ def test_the_crash_of_a_service_is_a_decision_never_taken() -> None:
 
 # --------------------------------------------------------------------------------------------------------------- mutants
 
-_closings, _grant = BatchCore._closings, ProvisionerCore._grant
+_closings, _grant = CloseEnded._closings, ProvisionerCore._grant
 
 
-def _forgets_broken_attempts(core: BatchCore, now: float) -> list[f.AttemptClosed]:
-    broken = core.custody.index.broken.get(core.dept, {})
-    return [fact for fact in _closings(core, now) if fact.unit not in broken]
+def _forgets_broken_attempts(stage: CloseEnded, now: float) -> list[f.AttemptClosed]:
+    broken = stage.view.custody.index.broken.get(stage.view.dept, {})
+    return [fact for fact in _closings(stage, now) if fact.unit not in broken]
 
 
 def _grants_what_drains(core: ProvisionerCore, config: Any, wanted: dict[str, int], now: float) -> list[f.Fact]:
@@ -99,7 +99,7 @@ MUTANTS: dict[str, tuple[Setting, list[tuple[Any, str, Any]]]] = {
     ),
     "a victim is forgotten": (
         setting(2, ONE, web=None, loss=1, prompt=True),
-        [(BatchCore, "_closings", _forgets_broken_attempts)],
+        [(CloseEnded, "_closings", _forgets_broken_attempts)],
     ),
     "a host is cleared before its VMs are gone": (
         SPIKE,

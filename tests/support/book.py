@@ -8,7 +8,7 @@ from schemas import facts as f
 from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.batch.state import Again, State
 from tests.support.world import batch, cloud
 
@@ -22,15 +22,15 @@ class Desk:
         self.custody = Custody()
         self.custody.state.at = AT
         self.custody.state.config = cloud(batch("hpc", **policy))
-        self.book = Book(self.custody, "hpc", State())
-        self.state = self.book.state
+        self.jobs = Jobs(self.custody, "hpc", State())
+        self.state = self.jobs.state
 
     def submit(self, name: str, **fields: Any) -> str:
         given: dict[str, Any] = {"user": "ann", "name": "job", "payload": "p", "walltime_s": 100.0, "cores": 2}
         fact = f.JobSubmitted(job=name, dept="hpc", **(given | fields))
         for unit in [f"{name}_{index}" for index in fact.array] or [name]:
             self.custody.state.units[unit] = Unit(id=unit, dept="hpc", nodes=fact.nodes, memory_mb=fact.memory_mb)
-        self.book.submitted(fact)
+        self.jobs.submitted(fact)
         return name
 
     def unit(self, name: str) -> Unit:
@@ -39,21 +39,21 @@ class Desk:
     def place(self, name: str, *hosts: str) -> None:
         one = self.unit(name)
         one.state, one.attempt, one.hosts, one.suspended = "open", one.attempt + 1, hosts or ("a",), False
-        one.cores = self.book.job(name).cores
+        one.cores = self.jobs.job(name).cores
         one.placed_at, one.began_at, one.ended_at = self.custody.state.at, None, None
-        self.book.refresh(name)
-        self.book.placed(name)
+        self.jobs.refresh(name)
+        self.jobs.placed(name)
 
     def begin(self, name: str) -> None:
         self.unit(name).began_at = self.custody.state.at
-        self.book.began(name)
+        self.jobs.began(name)
 
     def close(self, name: str, code: Code | None = None, *, final: str = "", suspended: bool = False) -> None:
         one = self.unit(name)
         one.state, one.final, one.suspended = ("final", final, False) if final else ("pending", None, suspended)
         one.ended_at = self.custody.state.at
         hosts, one.hosts = one.hosts, ()
-        self.book.over(name, because(code) if code else None, hosts)
+        self.jobs.over(name, because(code) if code else None, hosts)
 
     def ran(self, name: str, seconds: float, code: Code | None = None, **how: Any) -> None:
         """It is placed, begins, runs so long, and is closed."""
@@ -63,7 +63,7 @@ class Desk:
         self.close(name, code, **how)
 
     def waiting(self) -> list[str]:
-        return [place.unit for place in self.book.queue.in_order()]
+        return [place.unit for place in self.jobs.queue.in_order()]
 
     def again(self, name: str = "1") -> Again:
         return self.state.again[name]

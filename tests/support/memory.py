@@ -9,12 +9,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 BESIDE: Final = {
-    "BatchCore._policy_of": "kept for the configuration that it was asked under",
-    "BatchCore._shifted": "a flag of passes; nobody asks before the first one, and a core that was loaded makes one",
-    "Book.at": "until when somebody has looked",
     "Budgets._bounds": "kept as asked",
     "Budgets._owners": "kept as asked",
     "Idle._on": "hosts that are looked at again: too many do no harm, and each that somebody may leave is among them",
+    "Jobs.at": "until when somebody has looked",
     "Ledger.binding": "what is not wanted any more is dropped when it is looked at",
     "Ledger.dirty": "what the planner has to look at: all of it",
     "Ledger.freed": "what the planner has to look at: all that waits",
@@ -28,12 +26,15 @@ BESIDE: Final = {
     "Ledger.worn": "what samples of this leader are worth",
     "Limits.began_at": "a sign of life of admission, for the process that is to hear it",
     "Limits.heap": "holds limits that do not count any more",
+    "Priorities._seen": "what the ranks followed from that it was asked for",
+    "Priorities.at": "of when it was asked",
+    "Priorities.department": "of when it was asked",
+    "Priorities.fair": "of when it was asked",
+    "Priorities.policy": "of when it was asked",
     "ProvisionerCore._adoption": "kept for the configuration that it was asked under",
-    "Ranking._seen": "what the ranks followed from that it was asked for",
-    "Ranking.at": "of when it was asked",
-    "Ranking.department": "of when it was asked",
-    "Ranking.fair": "of when it was asked",
-    "Ranking.policy": "of when it was asked",
+    "StartJobs.passed_at": "of the last fruitless pass; a core that was loaded makes one",
+    "StartJobs.shifted": "a flag of passes; nobody asks before the first one, and a core that was loaded makes one",
+    "View._order_of": "kept for the settings that it was asked under",
 }
 _PLAIN: Final = (str, bytes, int, float, bool, type(None), type)
 

@@ -11,7 +11,7 @@ from schemas.config import BatchLimits, UserLimits
 from schemas.facts import Dependency
 from schemas.reasons import Code
 from services.domain.core import NEVER
-from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.state.budgets import NOBODY, Owner
 from services.scheduler.core.state.room import Free, Room
 from tests.support.book import AT, Desk, desk
@@ -27,14 +27,14 @@ def after(condition: Any, *jobs: str) -> tuple[Dependency, ...]:
 def test_a_job_waits_for_all_and_grows_older_from_then_on() -> None:
     found = desk("1", "2")
     found.submit("3", after=after("afterok", "1", "2"), array=(0, 1))
-    assert found.book.dependents == {"1": {"3": None}, "2": {"3": None}}
-    assert Book(found.custody, "hpc", found.state).dependents == found.book.dependents
+    assert found.jobs.dependents == {"1": {"3": None}, "2": {"3": None}}
+    assert Jobs(found.custody, "hpc", found.state).dependents == found.jobs.dependents
     found.ran("1", 10.0, final="completed")
     assert found.waiting() == ["2"]
     found.ran("2", 10.0, final="completed")
     assert found.waiting() == ["3_0", "3_1"]
     assert (found.state.jobs["3"].after, found.state.jobs["3"].since) == ((), AT + 20.0)
-    assert found.book.dependents == {}
+    assert found.jobs.dependents == {}
     found.submit("4", after=after("afterany", "1"))
     assert found.waiting() == ["3_0", "3_1", "4"], "met already"
 
@@ -44,9 +44,9 @@ def test_who_is_gone_waits_for_nobody() -> None:
     for name in ("2", "3"):
         found.submit(name, after=after("afterok", "1", "1"))
     found.close("2", final="cancelled")
-    assert found.book.dependents == {"1": {"3": None}}
+    assert found.jobs.dependents == {"1": {"3": None}}
     found.close("3", final="cancelled")
-    assert found.book.dependents == {}
+    assert found.jobs.dependents == {}
 
 
 def test_who_waits_for_one_element_looks_when_that_one_changes_and_for_all_when_all_have() -> None:
@@ -87,7 +87,7 @@ def test_the_queue_is_ranked_anew_only_where_somebody_fits() -> None:
     room = Room(())
 
     def ranked(at: float, room: Room | None) -> list[str]:
-        return [place.unit for place in found.book.ranked(at, room).in_order()]
+        return [place.unit for place in found.jobs.ranked(at, room).in_order()]
 
     found.state.jobs["2"].priority = 50
     assert ranked(AT + 300.0, room)[-1] == "2", "nothing fits"
@@ -95,11 +95,11 @@ def test_the_queue_is_ranked_anew_only_where_somebody_fits() -> None:
     assert ranked(AT + 300.0, room)[0] == "2"
     found.state.jobs["1"].priority = 90
     assert ranked(AT + 600.0, None)[0] == "1"
-    version = found.book.queue.ranked.version
-    found.book.ranked(AT + 600.0)
-    assert found.book.queue.ranked.version == version
-    assert found.book.next_moment(AT + 600.0) < NEVER
-    assert desk("1").book.next_moment(AT) == NEVER
+    version = found.jobs.queue.ranked.version
+    found.jobs.ranked(AT + 600.0)
+    assert found.jobs.queue.ranked.version == version
+    assert found.jobs.next_moment(AT + 600.0) < NEVER
+    assert desk("1").jobs.next_moment(AT) == NEVER
 
 
 @pytest.mark.parametrize("order", ["fcfs", "multi-factor"])
@@ -109,19 +109,19 @@ def test_a_book_that_is_made_anew_has_the_same_queue(order: str) -> None:
         found.submit(name, priority=priority)
     found.place("2")
     found.close("2", Code.HOST_LOST)
-    anew = Book(found.custody, "hpc", found.state)
-    assert anew.queue.in_order() == found.book.ranked(AT).in_order()
+    anew = Jobs(found.custody, "hpc", found.state)
+    assert anew.queue.in_order() == found.jobs.ranked(AT).in_order()
     assert (len(anew.queue), anew.launches.failing) == (3, {"2": None})
 
 
 def test_who_has_held_cores_is_credited_once_that_is_over() -> None:
     found = desk("1", limits=BatchLimits(cores_max=9))
     found.place("1")
-    found.book.opened("1", 1)
+    found.jobs.opened("1", 1)
     found.custody.state.at += 10.0
-    found.book.queue.grew = False
-    found.book.opened("1", -1, ("a",))
-    assert found.book.queue.grew
+    found.jobs.queue.grew = False
+    found.jobs.opened("1", -1, ("a",))
+    assert found.jobs.queue.grew
     assert found.state.usage.accounts["ann"].core_s == pytest.approx(20.0, rel=1e-3)
 
 
@@ -129,20 +129,20 @@ def test_open_attempts_count_for_throttles_and_limits() -> None:
     found = Desk(limits=BatchLimits(cores_max=9))
     found.submit("1", array=(0, 1), throttle=1)
     found.submit("2", user="bob")
-    budgets = found.book.queue.budgets
+    budgets = found.jobs.queue.budgets
     assert budgets is not None
-    assert (found.book.owner("1_0"), found.book.owner("2")) == (Owner("ann"), Owner("bob"))
-    assert desk("1").book.owner("1") == NOBODY
-    found.book.queue.grew = False
-    found.book.opened("1_0", 1)
-    found.book.opened("2", 1)
-    assert found.book.queue.grew
-    assert (found.book.queue.running, {a.user: much.cores for a, much in budgets.used.items()}) == (
+    assert (found.jobs.owner("1_0"), found.jobs.owner("2")) == (Owner("ann"), Owner("bob"))
+    assert desk("1").jobs.owner("1") == NOBODY
+    found.jobs.queue.grew = False
+    found.jobs.opened("1_0", 1)
+    found.jobs.opened("2", 1)
+    assert found.jobs.queue.grew
+    assert (found.jobs.queue.running, {a.user: much.cores for a, much in budgets.used.items()}) == (
         {"1": 1},
         {"ann": 2, "bob": 2},
     )
-    found.book.opened("1_0", -1, ("a",))
-    assert (found.book.queue.running, [a.user for a in budgets.used]) == ({}, ["bob"])
+    found.jobs.opened("1_0", -1, ("a",))
+    assert (found.jobs.queue.running, [a.user for a in budgets.used]) == ({}, ["bob"])
 
 
 def test_another_configuration_counts_what_is_open_and_puts_everybody_in_again() -> None:
@@ -154,14 +154,14 @@ def test_another_configuration_counts_what_is_open_and_puts_everybody_in_again()
     found.ran("1", 5.0, Code.MADE_WAY, suspended=True)
     found.place("3")
     found.place("4")
-    before = found.book.queue
+    before = found.jobs.queue
     before.running = {"9": 1}
-    found.book.configured(["3", "4"])
-    assert found.book.queue is before
+    found.jobs.configured(["3", "4"])
+    assert found.jobs.queue is before
     config = cloud(batch("hpc", limits=BatchLimits(users={"bob": UserLimits(cores_max=3)})))
     found.custody.state.config = config
-    found.book.configured(["3", "4"])
-    queue = found.book.queue
+    found.jobs.configured(["3", "4"])
+    queue = found.jobs.queue
     assert queue.budgets is not None
     assert [(a.user, much.jobs) for a, much in queue.budgets.used.items()] == [("bob", 1)]
     assert (found.waiting(), [*queue.bookings], queue.suspended, queue.running) == (
@@ -171,6 +171,6 @@ def test_another_configuration_counts_what_is_open_and_puts_everybody_in_again()
         {"9": 1},
     )
     found.custody.state.config = cloud(batch("hpc"))
-    found.book.configured(["3"])
-    assert found.book.queue.budgets is None
+    found.jobs.configured(["3"])
+    assert found.jobs.queue.budgets is None
     assert found.waiting() == ["1"]

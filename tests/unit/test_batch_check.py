@@ -30,38 +30,38 @@ def house(order: str = "easy") -> tuple[World, BatchCore, str]:
 
 
 def forget_a_place(c: BatchCore) -> None:
-    next(iter(c.book.queue.lanes.values()))._places.clear()
+    next(iter(c.view.jobs.queue.lanes.values()))._places.clear()
 
 
 def forget_a_length(c: BatchCore) -> None:
-    (lane,) = [lane for lane in c.book.queue.lanes.values() if lane.lengths]
+    (lane,) = [lane for lane in c.view.jobs.queue.lanes.values() if lane.lengths]
     assert lane.lengths is not None
     lane.lengths.places.clear()
 
 
 def later_limit(c: BatchCore) -> None:
-    c.limits.heap[:] = [Limit(c.limits.heap[0].due + 1.0, *c.limits.heap[0][1:])]
+    c.view.limits.heap[:] = [Limit(c.view.limits.heap[0].due + 1.0, *c.view.limits.heap[0][1:])]
 
 
 WRONG: dict[str, Callable[[BatchCore], Any]] = {
     "queue": forget_a_place,
     "lengths": forget_a_length,
-    "places": lambda c: c.book.queue.where.update({"2": (c.book.queue.where["2"][0], Place(7, 7, "2"))}),
-    "bookings": lambda c: c.book.queue.book(Booking(1.0, 1, "9", 2.0, SHAPE)),
-    "throttled": lambda c: c.book.queue.running.update({"9": 1}),
-    "room": lambda c: c.room.busy.clear(),
-    "capacities": lambda c: c.capacities.counts.clear(),
-    "open": lambda c: c.open.clear(),
-    "cancelling": lambda c: c.cancelling.update({"1": None}),
-    "best-effort": lambda c: c.best_effort.update({"1": None}),
-    "dependents": lambda c: c.book.dependents.update({"9": {"1": None}}),
-    "waiting": lambda c: c.book.launches.waiting.update({"2": 2e6}),
-    "failing": lambda c: c.book.launches.failing.update({"9": None}),
-    "started": lambda c: c.limits.started.clear(),
+    "places": lambda c: c.view.jobs.queue.where.update({"2": (c.view.jobs.queue.where["2"][0], Place(7, 7, "2"))}),
+    "bookings": lambda c: c.view.jobs.queue.book(Booking(1.0, 1, "9", 2.0, SHAPE)),
+    "throttled": lambda c: c.view.jobs.queue.running.update({"9": 1}),
+    "room": lambda c: c.view.room.busy.clear(),
+    "capacities": lambda c: c.view.capacities.counts.clear(),
+    "open": lambda c: c.view.open.clear(),
+    "cancelling": lambda c: c.view.cancelling.update({"1": None}),
+    "best-effort": lambda c: c.view.best_effort.update({"1": None}),
+    "dependents": lambda c: c.view.jobs.dependents.update({"9": {"1": None}}),
+    "waiting": lambda c: c.view.jobs.launches.waiting.update({"2": 2e6}),
+    "failing": lambda c: c.view.jobs.launches.failing.update({"9": None}),
+    "started": lambda c: c.view.limits.started.clear(),
     "next limit": later_limit,
-    "suspended": lambda c: c.book.queue.suspended.update({"2": ("h1",)}),
-    "budgets": lambda c: setattr(c.book.queue.budgets, "used", {}),
-    "forecast": lambda c: c.foresee().endings.clear(),
+    "suspended": lambda c: c.view.jobs.queue.suspended.update({"2": ("h1",)}),
+    "budgets": lambda c: setattr(c.view.jobs.queue.budgets, "used", {}),
+    "forecast": lambda c: c.view.foresee().endings.clear(),
 }
 
 
@@ -69,8 +69,8 @@ WRONG: dict[str, Callable[[BatchCore], Any]] = {
 def test_a_view_that_is_not_what_a_fresh_core_has_is_named(name: str) -> None:
     _, c, _ = house()
     if name == "lengths":
-        for lane in c.book.queue.lanes.values():
-            c.book.queue.by_length(lane)
+        for lane in c.view.jobs.queue.lanes.values():
+            c.view.jobs.queue.by_length(lane)
             break
     assert c.check() == []
     WRONG[name](c)
@@ -79,7 +79,7 @@ def test_a_view_that_is_not_what_a_fresh_core_has_is_named(name: str) -> None:
 
 def test_what_an_order_that_looks_back_has_is_not_missed() -> None:
     _, c, _ = house("fcfs")
-    assert not c.foresaw
+    assert not c.view.foresaw
     assert c.check() == []
 
 
@@ -127,8 +127,8 @@ def test_a_core_may_rest_until_what_it_waits_for() -> None:
 
 def test_lines_of_several_faults_stand_beside_each_other() -> None:
     _, c, _ = house()
-    c.book.queue.running["9"] = 1
-    c.limits.started.clear()
+    c.view.jobs.queue.running["9"] = 1
+    c.view.limits.started.clear()
     c.state.again["9"] = Again(entered=0)
     assert len(c.check()) == 3
 

@@ -76,11 +76,11 @@ def test_jobs_without_constraint_are_placed_as_ever() -> None:
     jobs = [world.submit(cores=4) for _ in range(3)]
     assert placed(world) == {jobs[0]: ("h1",), jobs[1]: ("h2",), jobs[2]: ("h3",)}
     world.settle()
-    assert core(world).room.constraints == ()
+    assert core(world).view.room.constraints == ()
     job = world.submit(constraint="gpu")
-    assert core(world).room.constraints == ("gpu",)
+    assert core(world).view.room.constraints == ("gpu",)
     world.write("admission", f.JobCancelled(job=job, user="ann"))
-    assert core(world).room.constraints == ()
+    assert core(world).view.room.constraints == ()
 
 
 def test_why_says_that_none_of_its_hosts_satisfies_it() -> None:

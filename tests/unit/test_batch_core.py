@@ -9,7 +9,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.batch.reclaim import FAULTS_MAX
+from services.scheduler.core.batch.faults import FAULTS_MAX
 from services.scheduler.core.state.limits import PATIENCE_S, REPORT_S, START_PATIENCE
 from tests.support.entered import entered
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
@@ -55,7 +55,7 @@ def test_memory_counts_as_cores_do() -> None:
     world = cluster(1)
     big, other = world.submit(memory_mb=8000), world.submit(memory_mb=200)
     assert placed(world) == {big: ("h1",)}
-    assert other in core(world).book.queue.where
+    assert other in core(world).view.jobs.queue.where
 
 
 def test_nothing_is_placed_on_hosts_that_are_not_held_or_cordoned_or_in_quarantine() -> None:
@@ -200,7 +200,7 @@ def test_a_dependency_on_an_array_waits_for_all_elements_and_one_on_an_element_f
 
 
 def test_how_a_job_ended_is_forgotten_after_many_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.scheduler.core.batch.book.ENDED_MAX", 1)
+    monkeypatch.setattr("services.scheduler.core.batch.jobs.ENDED_MAX", 1)
     world = cluster()
     old, new = world.submit(), world.submit()
     world.settle()
@@ -223,7 +223,7 @@ def test_a_met_dependency_is_not_asked_again_after_a_requeue() -> None:
     world.settle()
     world.quota("hpc", 0)
     world.settle()
-    assert set(core(world).book.queue.where) == {first, second}
+    assert set(core(world).view.jobs.queue.where) == {first, second}
 
 
 # ------------------------------------------------------------------------------------------------------------- time limits
@@ -237,14 +237,14 @@ def test_a_walltime_waits_until_a_report_of_that_moment_would_be_in() -> None:
     world.start_vms(job)
     world.begin(job)
     ends_at = world.now + 10
-    core(world).limits.heard_until = 0.0
+    core(world).view.limits.heard_until = 0.0
     world.now = ends_at + 1
     assert closed(world) == {}
-    assert core(world).limits.awaits_reports(world.now)
+    assert core(world).view.limits.awaits_reports(world.now)
     assert world.now < core(world).wake_at() <= ends_at + PATIENCE_S, "nothing to do until somebody is heard"
-    core(world).limits.heard_until = ends_at - 0.1
+    core(world).view.limits.heard_until = ends_at - 0.1
     assert closed(world) == {}
-    core(world).limits.heard_since, core(world).limits.heard_until = world.now, world.now + 1.0  # it is back
+    core(world).view.limits.heard_since, core(world).view.limits.heard_until = world.now, world.now + 1.0  # it is back
     assert closed(world) == {}
     assert core(world).wake_at() == world.now + REPORT_S
     world.now += REPORT_S
@@ -259,7 +259,7 @@ def test_a_walltime_ends_in_its_moment_while_admission_is_alive(alive_since: flo
     world.settle()
     world.start_vms(job)
     world.begin(job)
-    limits, ends_at = core(world).limits, world.now + 10
+    limits, ends_at = core(world).view.limits, world.now + 10
     limits.heard_since = world.now + alive_since
     world.now = ends_at - 0.1
     limits.heard_until = world.now + 1.0
@@ -273,7 +273,7 @@ def test_admission_is_looked_at_before_a_walltime_passes_and_not_for_other_limit
     world = cluster(boot_timeout_s=60)
     job = world.submit(walltime_s=10)
     world.settle()
-    limits = core(world).limits
+    limits = core(world).view.limits
     assert not limits.ends_by(world.now + 9999)  # it boots
     world.start_vms(job)
     world.begin(job)
@@ -287,7 +287,7 @@ def test_a_walltime_does_not_wait_for_ever() -> None:
     world.settle()
     world.start_vms(job)
     world.begin(job)
-    core(world).limits.heard_until = 0.0
+    core(world).view.limits.heard_until = 0.0
     world.now += 10 + PATIENCE_S - 0.1
     assert closed(world) == {}
     world.now += 0.1
@@ -301,7 +301,7 @@ def test_who_waits_for_a_report_holds_up_no_other_limit() -> None:
     world.start_vms(job)
     world.begin(job)
     world.start_vms(booting)
-    core(world).limits.heard_until = 0.0
+    core(world).view.limits.heard_until = 0.0
     world.now += 60
     assert closed(world) == {booting: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
 

@@ -96,7 +96,7 @@ def test_a_late_success_of_a_requeued_attempt_counts() -> None:
     world.report(job)
     world.settle()
     assert world.states() == {job: "completed"}
-    assert len(core(world).book.queue) == 0
+    assert len(core(world).view.jobs.queue) == 0
 
 
 # ------------------------------------------------------------------------------------------------------------------ notice

@@ -15,9 +15,9 @@ from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm, vm_key
 from services.scheduler.core.batch.affinity import Unexchanged, settle
-from services.scheduler.core.batch.balancing import Balancing, able
-from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.rebalance import Rebalance, able
 from services.scheduler.core.batch.state import Again, Job, State
+from services.scheduler.core.batch.view import View
 from services.scheduler.core.policies.balance import Load, Machine
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Booking, Shape, Start
@@ -217,7 +217,7 @@ def unit(name: str, **fields: Any) -> Unit:
     return Unit(id=name, dept="hpc", **(given_ | fields))
 
 
-def balancing(*units: Unit, used: dict[str, float], jobs: dict[str, Job] | None = None) -> Balancing:
+def balancing(*units: Unit, used: dict[str, float], jobs: dict[str, Job] | None = None) -> Rebalance:
     """Hosts a to d of 8 cores; c is cordoned.  Each unit's VM is up."""
     custody = Custody()
     custody.state.at, custody.state.config = AT, CAN
@@ -233,10 +233,10 @@ def balancing(*units: Unit, used: dict[str, float], jobs: dict[str, Job] | None 
         custody.state.units[one.id] = one
         custody.state.vms[vm_key(one.id, 3, 0)] = vm
     state = State(jobs={one.id: job() for one in units} if jobs is None else jobs, used=dict(used))
-    return Balancing(custody, "hpc", state, Book(custody, "hpc", state), Room.of(custody, "hpc"))
+    return Rebalance(View(custody, "hpc", state))
 
 
-def loads(found: Balancing, **settings: Any) -> list[Load]:
+def loads(found: Rebalance, **settings: Any) -> list[Load]:
     return found._loads(msgspec.structs.replace(RULES, **settings), AT)
 
 
@@ -301,7 +301,7 @@ def test_what_does_not_allow_it_is_asked_first() -> None:
     assert not balancing(used={"a": 0.9})._may(RULES)
     assert balancing(used={"a": 0.9, "b": 0.1})._may(RULES)
     found = balancing(used=BUSY)
-    found.book.queue.book(Booking(1.0, 1, "9", 2.0, ONE))
+    found.jobs.queue.book(Booking(1.0, 1, "9", 2.0, ONE))
     assert not found._may(RULES)
     assert not able(None)
     assert not able(cloud(batch("hpc")))

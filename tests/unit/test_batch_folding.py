@@ -23,18 +23,18 @@ def test_a_host_that_has_rested_is_taken_in_with_the_next_fact_whatever_it_says(
         world.settle()
         world.now += 60.0 + late_s
         world.write("executor", f.HostObserved(host="h1", cpu=0.1, memory=0.1))
-        assert core(world).room.resting == {}
+        assert core(world).view.room.resting == {}
         assert core(world).check() == []
         assert [*placed(world)] == [job]
 
 
 def test_a_void_placement_changes_nothing() -> None:
     world = at_rest()
-    before = dict(core(world).open)
+    before = dict(core(world).view.open)
     void = f.UnitPlaced(unit="2", attempt=1, hosts=("h3",), cores=1, memory_mb=256)
     world.write("scheduler.hpc", void)
     assert [fact for fact, _ in world.voids] == [void]
-    assert core(world).open == before
+    assert core(world).view.open == before
     assert core(world).check() == []
 
 
@@ -44,16 +44,16 @@ def test_constraints_are_in_order_whichever_job_came_first() -> None:
     for name in ("gpu=yes", "arm=yes"):
         world.submit(constraint=name, nodes=2)
     world.settle()
-    assert core(world).room.constraints == world.seats["scheduler.hpc"].twin().core.room.constraints
+    assert core(world).view.room.constraints == world.seats["scheduler.hpc"].twin().core.view.room.constraints
     assert core(world).check() == []
 
 
 def test_a_new_constraint_is_one_of_the_room_and_the_forecast_is_made_anew() -> None:
     world = cluster(2, order="easy")
     described(world, "h1", labels={"GPU": "yes"})
-    core(world).foresee()
+    core(world).view.foresee()
     world.submit(constraint="gpu=yes", nodes=2)
-    assert core(world).room.constraints == ("gpu=yes",)
+    assert core(world).view.room.constraints == ("gpu=yes",)
     assert core(world).check() == []
 
 
@@ -103,10 +103,10 @@ def test_a_beginning_is_foreseen_from_then_on() -> None:
     job = world.submit()
     world.settle()
     world.start_vms(job)
-    core(world).foresee()
+    core(world).view.foresee()
     world.now += 50.0
     world.begin(job)
-    assert core(world).foresee().endings[0].since == world.now
+    assert core(world).view.foresee().endings[0].since == world.now
 
 
 def test_what_another_departments_machines_do_is_not_remembered() -> None:
@@ -137,7 +137,7 @@ def test_limits_are_those_of_the_new_configuration() -> None:
     world.submit()
     world.settle()
     adopt(world, batch("hpc", boot_timeout_s=10.0))
-    assert core(world).limits.next_due() == world.now + 50.0
+    assert core(world).view.limits.next_due() == world.now + 50.0
 
 
 def test_a_department_with_jobs_that_wait_and_none_that_runs_wants_nothing_once_it_is_closed() -> None:

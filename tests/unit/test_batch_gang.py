@@ -7,8 +7,8 @@ import pytest
 from schemas import facts as f
 from schemas.facts import Disposal
 from schemas.reasons import Code
+from services.scheduler.core.batch.faults import FAULTS_MAX
 from services.scheduler.core.batch.launches import WAIT_FIRST_S
-from services.scheduler.core.batch.reclaim import FAULTS_MAX
 from services.scheduler.core.state.limits import START_PATIENCE
 from services.scheduler.lookahead.why import why
 from tests.support.scheduling import able, closed, cluster, core, placed, running

@@ -15,10 +15,12 @@ from schemas.reasons import Code, Reason, because
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit, Vm
-from services.scheduler.core.batch import reclaim
-from services.scheduler.core.batch.book import Book
-from services.scheduler.core.batch.endings import Endings
-from services.scheduler.core.batch.moving import moves
+from services.scheduler.core.batch import dispositions, reclaim
+from services.scheduler.core.batch.dispositions import Dispositions, close_preempted, requeue, start_again
+from services.scheduler.core.batch.faults import is_fault
+from services.scheduler.core.batch.jobs import Jobs
+from services.scheduler.core.batch.preemption import candidates
+from services.scheduler.core.batch.reclaim import moves
 from services.scheduler.core.batch.state import Again, Job, Paused, Refused, State
 from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
 from services.scheduler.core.state.limits import Limit
@@ -74,7 +76,7 @@ def fold(*units: Unit, hosts: tuple[Host, ...] = (), config: CloudConfig | None 
     ],
 )
 def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: Code, fault: bool) -> None:
-    assert reclaim.is_fault(because(code)) is fault
+    assert is_fault(because(code)) is fault
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: Code, fault: bool
 def test_an_attempt_ends_as_its_job_wishes_or_is_told_what_was_done_instead(
     wish: Any, saved: bool, disposal: Disposal, told: dict[str, str]
 ) -> None:
-    closing = reclaim.close_preempted("1", 2, wish, None, POLICY, WHY, saved=saved)
+    closing = close_preempted("1", 2, wish, None, POLICY, WHY, saved=saved)
     why = because(Code.RECLAIMED, hosts=1, **told)
     assert closing == f.AttemptClosed(unit="1", attempt=2, disposal=disposal, why=why)
 
@@ -110,7 +112,7 @@ def test_an_attempt_ends_as_its_job_wishes_or_is_told_what_was_done_instead(
 def test_work_is_saved_if_it_is_wished_and_there_is_some(
     wish: Any, began_at: float | None, used_s: float, saves: bool
 ) -> None:
-    assert reclaim.saves(unit(began_at=began_at), wish, used_s) is saves
+    assert dispositions.saves(unit(began_at=began_at), wish, used_s) is saves
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_work_is_saved_if_it_is_wished_and_there_is_some(
 def test_who_was_requeued_too_often_is_killed_and_told_how_often(
     code: Code, again: Again | None, most: int, killed: tuple[int, int] | None
 ) -> None:
-    closing = reclaim.requeue("1", 2, again, BatchPolicy(requeues_max=most), because(code, hosts=1))
+    closing = requeue("1", 2, again, BatchPolicy(requeues_max=most), because(code, hosts=1))
     if killed is None:
         assert (closing.disposal, closing.why) == (Disposal.REQUEUE, because(code, hosts=1))
     else:
@@ -151,7 +153,7 @@ PROVEN = {str(n): True for n in range(3)}
     ],
 )
 def test_what_did_not_begin_starts_again_or_is_held(again: Again | None, counted: bool, failed: int | None) -> None:
-    closing = reclaim.start_again("1", 2, again, because(Code.VM_ENDED, vm="x"), counted=counted)
+    closing = start_again("1", 2, again, because(Code.VM_ENDED, vm="x"), counted=counted)
     told = {"failed": failed} if failed else {}
     assert closing.why == because(Code.VM_ENDED, vm="x", began=0, **told)
     assert (closing.disposal, closing.hold) == (Disposal.REQUEUE, failed is not None)
@@ -195,7 +197,7 @@ def test_a_candidate_loses_what_it_ran_and_has_not_saved(
 ) -> None:
     custody = fold(unit(began_at=began_at, nodes=2, cores=3), unit("2"))
     loads = [HostLoad("a", False, ("1", "2")), HostLoad("b", False, ("1",))]
-    found = reclaim.candidates(
+    found = candidates(
         *(
             custody,
             loads,
@@ -237,12 +239,12 @@ def test_each_host_is_released_once_the_last_on_it_is_closed_and_idle_ones_befor
 
 def endings(
     one: Unit, its: Job | None = None, *, able: bool = True, again: Again | None = None, **policy: Any
-) -> Endings:
+) -> Dispositions:
     config = msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=ALL if able else ())
     state = State(jobs={job_of(one.id): its or job()}, again={one.id: again} if again else {})
     settings = config.departments[0].batch
     assert settings is not None
-    return Endings(fold(one, config=config), Book(fold(one, config=config), "hpc", state), lambda: settings)
+    return Dispositions(fold(one, config=config), Jobs(fold(one, config=config), "hpc", state), lambda: settings)
 
 
 BEGAN: dict[str, Any] = {"began_at": AT - 50.0}
@@ -280,7 +282,7 @@ def test_a_broken_attempt_ends_by_what_broke_it(
 def test_what_opennebula_said_of_this_attempt_is_told(refused: Refused | None, told: dict[str, str]) -> None:
     found = endings(unit(broken=Broken.VM_ENDED, **BEGAN))
     if refused:
-        found.book.state.refused["1"] = refused
+        found.jobs.state.refused["1"] = refused
     assert found.broken("1").why == because(Code.VM_ENDED, **told)
     late = found.overdue(Limit(AT, "1", 2, "boot"))
     assert late.why == because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0, **told)
@@ -311,7 +313,7 @@ def test_a_failed_start_while_starts_are_paused_is_held_against_nobody() -> None
     found = endings(unit(), again=again)
     assert found.overdue(Limit(AT, "1", 2, "boot")).hold
     assert not found.overdue(Limit(AT, "1", 2, "start")).hold
-    found.book.state.paused = Paused(since=0.0, why="x")
+    found.jobs.state.paused = Paused(since=0.0, why="x")
     assert not found.overdue(Limit(AT, "1", 2, "boot")).hold
 
 
@@ -370,7 +372,7 @@ def test_who_wishes_to_move_and_has_begun_moves_where_the_cloud_can(
 )
 def test_who_would_be_killed_keeps_nothing(requeues: int, wish: Any, kept: float) -> None:
     found = endings(unit(**BEGAN), job(on_reclaim=wish), again=Again(entered=0, requeues=requeues), requeues_max=3)
-    found.book.saved.kept_s = lambda _: 30.0  # type: ignore[method-assign, assignment]
+    found.jobs.checkpoints.kept_s = lambda _: 30.0  # type: ignore[method-assign, assignment]
     assert found.kept_s("1") == kept
 
 

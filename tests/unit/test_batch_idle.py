@@ -8,8 +8,8 @@ import pytest
 
 from schemas import facts as f
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.reclaim import idle_hosts, loads
 from services.scheduler.core.policies.registry import VICTIMS
 from tests.support.world import World, batch, cloud
 
@@ -31,22 +31,22 @@ def _department(*, kinds: int) -> tuple[World, BatchCore]:
 @pytest.mark.parametrize("victims", VICTIMS)
 def test_idle_hosts_go_back_as_every_order_of_victims_says(kinds: int, victims: str) -> None:
     world, core = _department(kinds=kinds)
-    hosts = reclaim.loads(core.custody, "hpc", {})
+    hosts = loads(core.custody, "hpc", {})
     idle = sum(1 for host in hosts if not host.units)
     assert 0 < idle < len(hosts)
     for count in range(1, idle + 1):
         choice = VICTIMS[victims](hosts, {}, count)
-        assert (choice.victims, choice.hosts) == ([], core._idle(count))
-    assert core._idle(idle + 1) is None
+        assert (choice.victims, choice.hosts) == ([], idle_hosts(core.view, count))
+    assert idle_hosts(core.view, idle + 1) is None
     world.cordon(hosts[0].name)
-    assert core._idle(1) is None
+    assert idle_hosts(core.view, 1) is None
 
 
 def test_check_knows_a_core_that_rests_though_it_has_something_to_say() -> None:
     world, core = _department(kinds=1)
     assert core._rests
     assert core.check() == []
-    core._on[f.JobSubmitted] = core.book.submitted  # forgets to wake up
+    core._on[f.JobSubmitted] = core.view.jobs.submitted  # forgets to wake up
     with pytest.raises(AssertionError):  # the world asks `check` after each fact
         world.submit("hpc", nodes=1, cores=1)
     assert any("it rests though it has to say" in problem for problem in core.check())

@@ -34,7 +34,7 @@ def fail_start(world: World, job: str, words: str = WORDS) -> tuple[str, ...]:
 def wait(world: World, job: str) -> float:
     """Until the job is placed again; returns how long that took."""
     began = world.now
-    world.advance(core(world).book.launches.waiting.get(job, world.now) - world.now)
+    world.advance(core(world).view.jobs.launches.waiting.get(job, world.now) - world.now)
     assert world.unit(job).state == "open"
     return round(world.now - began, 3)
 
@@ -155,7 +155,7 @@ def sick(world: World, proven: int) -> str:
     for number in range(FAILURES_MAX - 1):
         [host] = fail_start(world, job)
         if number < proven:
-            core(world).book.launches.began("9999", (host,))
+            core(world).view.jobs.launches.began("9999", (host,))
         wait(world, job)
     return job
 

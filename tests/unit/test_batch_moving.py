@@ -47,7 +47,7 @@ def test_who_has_moved_goes_on_with_what_is_left_of_its_time() -> None:
     world.settle()
     assert (world.unit(job).state, world.unit(job).hosts) == ("open", ("h2",))
     assert world.voids == []
-    assert core(world).book.length_s(job) == 40
+    assert core(world).view.jobs.length_s(job) == 40
     world.start_vms(job)
     world.begin(job)
     world.now += 40

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import facts as f
 from services.domain.custody.state import Quota
-from services.scheduler.core.batch import notice as notices
+from services.scheduler.core.batch import reclaim
 from tests.support.scheduling import closed, cluster, core, demand, placed, released, running
 
 
@@ -109,8 +109,8 @@ def test_its_time_has_come_if_one_of_the_two_sums_says_so(now: float, notice_s: 
     world.custody.state.quotas["hpc"] = Quota(hosts=0, lowerings=[(level, by)])
     at = now if by_s == notice_s else by - notice_s
     assert (by - notice_s > at) is not (by > at + notice_s)
-    assert notices.due(world.custody, "hpc", at) == 1
-    assert notices.due(world.custody, "hpc", at - 0.01) == 0
+    assert reclaim.due(world.custody, "hpc", at) == 1
+    assert reclaim.due(world.custody, "hpc", at - 0.01) == 0
 
 
 def test_idle_hosts_answer_the_policys_notice_and_jobs_have_the_longer_one() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-import services.scheduler.core.batch.guards as guards_
+import services.scheduler.core.batch.preemption as guards_
 from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Policy
 from schemas.facts import Dependency
@@ -14,9 +14,9 @@ from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Quota, Unit
-from services.scheduler.core.batch import notice
+from services.scheduler.core.batch import reclaim
+from services.scheduler.core.batch.checkpoints import Checkpoints, ran_for
 from services.scheduler.core.batch.dependencies import verdict
-from services.scheduler.core.batch.guards import HOUR_S, Guards
 from services.scheduler.core.batch.launches import (
     DOUBLED_MAX,
     FAILURES_MAX,
@@ -29,7 +29,7 @@ from services.scheduler.core.batch.launches import (
     is_its_own,
     is_launch_failure,
 )
-from services.scheduler.core.batch.saved import Saved, ran_for
+from services.scheduler.core.batch.preemption import HOUR_S, Guards
 from services.scheduler.core.batch.state import WHOLE, Again, Checkpoint, Job, Paused, State
 from services.scheduler.core.policies.victims import Candidate
 from tests.support.world import batch
@@ -267,33 +267,33 @@ def noticed(held: int, quota: int, *lowerings: tuple[int, float], config: CloudC
 )
 def test_hosts_are_due_when_the_policys_notice_is_left_of_theirs(now: float, due: int) -> None:
     custody = noticed(6, 2, (4, AT + NOTICE_S), (2, AT + 10.0 + NOTICE_S))
-    assert notice.due(custody, "hpc", now) == due
-    assert notice.due(noticed(1, 2, (4, AT), (2, AT)), "hpc", now) == 0
+    assert reclaim.due(custody, "hpc", now) == due
+    assert reclaim.due(noticed(1, 2, (4, AT), (2, AT)), "hpc", now) == 0
 
 
 def test_without_a_configuration_all_above_the_quota_is_due() -> None:
-    assert notice.due(noticed(6, 2, config=None), "hpc", AT) == 4
-    assert notice.due(noticed(1, 2, config=None), "hpc", AT) == 0
-    assert notice.next_due(noticed(6, 2, (2, AT), config=None), "hpc", AT) == NEVER
+    assert reclaim.due(noticed(6, 2, config=None), "hpc", AT) == 4
+    assert reclaim.due(noticed(1, 2, config=None), "hpc", AT) == 0
+    assert reclaim.next_due(noticed(6, 2, (2, AT), config=None), "hpc", AT) == NEVER
 
 
 def test_the_next_time_is_that_of_the_next_lowering_while_there_is_more_than_the_quota() -> None:
     times = ((4, AT + NOTICE_S), (2, AT + 10.0 + NOTICE_S))
-    assert notice.next_due(noticed(6, 2, *times), "hpc", AT - 1.0) == AT
-    assert notice.next_due(noticed(6, 2, *times), "hpc", AT) == AT + 10.0
-    assert notice.next_due(noticed(6, 2, *times), "hpc", AT + 10.0) == NEVER
-    assert notice.next_due(noticed(2, 2, *times), "hpc", AT) == NEVER
-    assert notice.next_due(noticed(3, 2, *times), "hpc", AT) == AT + 10.0
+    assert reclaim.next_due(noticed(6, 2, *times), "hpc", AT - 1.0) == AT
+    assert reclaim.next_due(noticed(6, 2, *times), "hpc", AT) == AT + 10.0
+    assert reclaim.next_due(noticed(6, 2, *times), "hpc", AT + 10.0) == NEVER
+    assert reclaim.next_due(noticed(2, 2, *times), "hpc", AT) == NEVER
+    assert reclaim.next_due(noticed(3, 2, *times), "hpc", AT) == AT + 10.0
 
 
 def test_who_asked_for_a_grace_wakes_so_much_earlier() -> None:
     custody = noticed(6, 2, (2, AT + NOTICE_S))
     custody.state.units = {"1": unit("1", grace_s=9.0), "2": unit("2", grace_s=7.0), "3": unit("3")}
     custody.index.open = {"hpc": dict.fromkeys("123")}
-    less_s, more_s = sorted(notice.latenesses(custody, "hpc"))
+    less_s, more_s = sorted(reclaim.latenesses(custody, "hpc"))
     assert 0.0 < less_s < more_s
     for after, moment in ((AT - 99.0, AT - more_s), (AT - more_s, AT - less_s), (AT - less_s, AT), (AT, NEVER)):
-        assert notice.next_due(custody, "hpc", after) == moment
+        assert reclaim.next_due(custody, "hpc", after) == moment
 
 
 # ------------------------------------------------------------------------------------------------------------ checkpoints
@@ -315,12 +315,12 @@ def test_an_attempt_has_run_until_its_end(fields: dict[str, Any], until: float, 
     assert ran_for(unit(**fields), until) == ran
 
 
-def saved(one: Unit | None, again: Again | None = None, known: Checkpoint | None = None) -> Saved:
+def saved(one: Unit | None, again: Again | None = None, known: Checkpoint | None = None) -> Checkpoints:
     state = State(again={"1": again} if again else {}, checkpoints={"1": known} if known else {})
-    return Saved(fold(*([one] if one else [])), state)
+    return Checkpoints(fold(*([one] if one else [])), state)
 
 
-def report(found: Saved, attempt: int = 1) -> Checkpoint | None:
+def report(found: Checkpoints, attempt: int = 1) -> Checkpoint | None:
     found.reported(f.CheckpointReported(unit="1", attempt=attempt, percent=5.0))
     return found.state.checkpoints.get("1")
 

@@ -14,6 +14,7 @@ from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.view import View
 from services.scheduler.core.policies.order import Order, Plan, Situation
 from tests.support.leases import lease
 from tests.support.scheduling import cluster, core, decide, placed, running
@@ -34,7 +35,7 @@ class Counted:
             return Plan([], due=self.due or NEVER)
 
         counting = Order(plan, keeps_slots=due is not None, **order)
-        monkeypatch.setattr(BatchCore, "order", property(lambda _: counting))
+        monkeypatch.setattr(View, "order", property(lambda _: counting))
 
     def again(self, world: World, does: Callable[[World], Any]) -> int:
         """Passes after it."""
@@ -214,7 +215,7 @@ def test_a_slot_that_waits_wakes_the_core_before_it_begins() -> None:
     world = cluster(1, **PATIENT)
     lease(world, 5000.0)
     world.settle()
-    assert core(world).wake_at() == world.now + 5000.0 - core(world).policy.leases.lead_s
+    assert core(world).wake_at() == world.now + 5000.0 - core(world).view.policy.leases.lead_s
 
 
 def test_without_a_configuration_it_is_never_woken() -> None:
@@ -247,7 +248,7 @@ def test_a_department_without_a_quota_gives_nothing_back() -> None:
     world = World(cloud(batch("hpc")))
     world.hosts(1)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
-    assert (core(world).notice(), decide(world), placed(world)) == (0, [], {})
+    assert (core(world).view.notice(), decide(world), placed(world)) == (0, [], {})
     assert core(world).decided_at == world.now
 
 
@@ -303,7 +304,7 @@ def test_who_is_to_make_way_for_a_slot_is_told_again_until_it_is_written(monkeyp
     idle = running(world, best_effort=True, walltime_s=1e6)
     slot = lease(world, 0.0)
     clears = Order(lambda _: Plan([], clear=[(idle, slot)]), makes_way=True, keeps_slots=True)
-    monkeypatch.setattr(BatchCore, "order", property(lambda _: clears))
+    monkeypatch.setattr(View, "order", property(lambda _: clears))
     first = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
     assert [fact.unit for fact in first] == [idle]
     assert [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)] == first

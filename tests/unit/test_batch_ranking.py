@@ -14,7 +14,7 @@ from schemas.ids import job_of
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
-from services.scheduler.core.batch.ranking import BEHIND, Ranking
+from services.scheduler.core.batch.priority import BEHIND, Priorities
 from services.scheduler.core.batch.state import Job, State
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.core.state.shape import Place
@@ -52,10 +52,10 @@ def site(**policy: Any) -> CloudConfig:
     return msgspec.structs.replace(config, users=users)
 
 
-def ranking(jobs: dict[str, Job] | None = None, config: CloudConfig | None = None) -> Ranking:
+def ranking(jobs: dict[str, Job] | None = None, config: CloudConfig | None = None) -> Priorities:
     custody, state = Custody(), State(jobs=jobs or {})
     custody.state.config = site() if config is None else config
-    return Ranking(custody, "hpc", state, lambda unit: state.jobs.get(unit) or state.jobs[job_of(unit)])
+    return Priorities(custody, "hpc", state, lambda unit: state.jobs.get(unit) or state.jobs[job_of(unit)])
 
 
 def places(jobs: dict[str, Job]) -> list[Place]:
@@ -194,7 +194,7 @@ def test_a_configuration_counts_at_once() -> None:
     assert not found.stale(AT + 5 * PERIOD_S)
 
 
-def opened(found: Ranking, name: str, **fields: Any) -> None:
+def opened(found: Priorities, name: str, **fields: Any) -> None:
     given: dict[str, Any] = {"state": "open", "placed_at": AT - 100.0, "cores": 2, "nodes": 3, "hosts": ("a", "b", "x")}
     found.custody.state.units[name] = Unit(id=name, dept="hpc", **(given | fields))
     found.custody.index.open.setdefault("hpc", {})[name] = None
@@ -225,7 +225,7 @@ def test_priorities_change_while_cores_are_held_or_somebody_who_waits_grows_olde
     assert found.next_moment(AT, iter([job(since=since) for since in jobs])) == NEVER
 
 
-def credited(found: Ranking) -> dict[str, float]:
+def credited(found: Priorities) -> dict[str, float]:
     return {user: account.core_s for user, account in found.state.usage.accounts.items()}
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from schemas import facts as f
 from schemas.envelope import FACTS_MAX
-from services.scheduler.core.batch.core import STARTS_MAX, BatchCore
+from services.scheduler.core.batch.core import BatchCore
+from services.scheduler.core.batch.view import STARTS_MAX
 from tests.support.world import World, batch, cloud
 
 # Calls of functions in a full pass: measured 665, and 15,334 with slots of leases, however long the queue is.  One for each of
@@ -48,14 +49,14 @@ def test_ten_thousand_jobs_that_cannot_start_cost_no_time() -> None:
     core: BatchCore = world.seats["scheduler.hpc"].core
     world.submit(array=tuple(range(1000)), cores=8)
     world.settle()
-    assert len(core.open) == 1000
+    assert len(core.view.open) == 1000
     for number in range(1000):
         world.submit(array=tuple(range(10)), nodes=1 + number % 4, cores=1 + number % 8, memory_mb=100 * (number % 5))
     world.settle()
-    assert len(core.book.queue) == 10_000
+    assert len(core.view.jobs.queue) == 10_000
 
     def full_pass() -> None:
-        core.room.grew, core._demand, core._rests = True, None, False
+        core.view.room.grew, core.report.wanted, core._rests = True, None, False
         assert core.decide(world.now) == []
 
     assert calls_of(full_pass) < CALLS_MAX
@@ -93,7 +94,7 @@ def test_slots_of_leases_that_are_to_come_or_late_cost_no_time(in_s: float) -> N
     world.settle()
 
     def full_pass() -> None:
-        core.room.grew, core._demand, core._rests = True, None, False
+        core.view.room.grew, core.report.wanted, core._rests = True, None, False
         assert core.decide(world.now) == []
 
     assert calls_of(full_pass) < CALLS_OF_SLOTS_MAX

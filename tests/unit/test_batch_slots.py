@@ -7,7 +7,7 @@ import pytest
 from schemas.config import CloudConfig, Leases, Policy
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
-from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.batch.state import State
 from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.shape import Booking, Shape
@@ -53,7 +53,7 @@ def test_slots_that_are_near_want_hosts_beside_what_does_not_make_way(slots: lis
     hosts = tuple(host(f"h{n}") for n in range(6))
     config = cloud(batch("hpc"))
     state = State(jobs={"7": job(), "8": job(best_effort=True), "9": job()})
-    book = Book(fold(config=config), "hpc", state)
+    book = Jobs(fold(config=config), "hpc", state)
     for slot in slots:
         book.queue.book(slot)
     open_units = {"7": ("h1", "h2"), "8": ("h3",), "9": ("h2",)}

@@ -102,7 +102,7 @@ def test_a_suspended_job_keeps_its_place_and_at_the_end_a_requeued_one_does_not(
     waiting = world.submit(cores=4)
     world.quota("hpc", 0)
     world.settle()
-    assert [place.unit for place in core(world).book.queue.in_order()] == [saved, waiting, requeued]
+    assert [place.unit for place in core(world).view.jobs.queue.in_order()] == [saved, waiting, requeued]
 
 
 def test_the_walltime_goes_on_where_it_stopped() -> None:
@@ -112,7 +112,7 @@ def test_the_walltime_goes_on_where_it_stopped() -> None:
     world.settle()
     world.now += 500  # waiting is free
     back(world)
-    assert core(world).book.length_s(job) == 40
+    assert core(world).view.jobs.length_s(job) == 40
     world.settle()
     world.start_vms(job)
     world.begin(job)
@@ -138,14 +138,14 @@ def test_who_is_suspended_twice_has_used_both_times_and_begins_anew_with_none() 
     world.quota("hpc", 0)
     world.settle()
     assert world.unit(job).suspended
-    assert core(world).book.used_s(job) == 30
+    assert core(world).view.jobs.used_s(job) == 30
     reason = why(core(world), job, world.now)[-1]
     assert reason.params == {"unit": job, "preempted": 3, "failed": 0, "saved_s": 30}
     back(world)
     world.settle()
     world.lose("h1")
     world.settle()
-    assert core(world).book.length_s(job) == 100
+    assert core(world).view.jobs.length_s(job) == 100
 
 
 def test_suspensions_are_no_requeues() -> None:
@@ -214,7 +214,7 @@ def test_a_suspension_that_failed_is_a_requeue_and_spends_no_retry(when: str) ->
         world.settle()
     assert world.voids == []
     assert (again.requeues, again.faults, again.used_s) == (1, 0, 0.0)
-    assert core(world).book.length_s(job) == 100  # it has all of its time again
+    assert core(world).view.jobs.length_s(job) == 100  # it has all of its time again
     assert world.unit(job).failures == 0
     assert not world.unit(job).resumes
 
@@ -226,9 +226,9 @@ def test_what_could_not_be_saved_waits_in_its_place_and_is_told_so(place: str) -
     world.quota("hpc", 0)
     world.settle()
     other = world.submit(cores=4)
-    assert [place.unit for place in core(world).book.queue.in_order()] == [job, other]
+    assert [place.unit for place in core(world).view.jobs.queue.in_order()] == [job, other]
     world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
-    in_order = [each.unit for each in core(world).book.queue.in_order()]
+    in_order = [each.unit for each in core(world).view.jobs.queue.in_order()]
     assert in_order == ([job, other] if place == "keep" else [other, job])
     reason = why(core(world), job, world.now)[-1]
     assert (reason.code, reason.params["preempted"]) == (Code.NOT_SAVED, 1)

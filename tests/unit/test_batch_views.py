@@ -14,7 +14,7 @@ from schemas.facts import Disposal
 from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
-from services.scheduler.core.batch.core import KEPT_S
+from services.scheduler.core.batch.reclaim import KEPT_S
 from services.scheduler.core.batch.state import Paused, Refused
 from tests.support.closing import close, left_out
 from tests.support.leases import lease
@@ -141,27 +141,27 @@ def test_a_lease_that_is_extended_is_one_for_the_forecast_and_the_limits() -> No
     world.submit(nodes=1, cores=4)
     world.settle()
     world.strict = False
-    c, ends_at = core(world), core(world).foresee().endings[0].at
+    c, ends_at = core(world), core(world).view.foresee().endings[0].at
     world.write("admission", f.LeaseExtended(job=job, walltime_s=250.0))
     assert not c.rests_until_woken()
-    assert c.foresee().endings[0].at == ends_at + 150.0
-    assert c.limits.next_due() == ends_at + 150.0
+    assert c.view.foresee().endings[0].at == ends_at + 150.0
+    assert c.view.limits.next_due() == ends_at + 150.0
 
 
 def test_its_jobs_are_open_while_their_attempts_are() -> None:
     world = cluster(2, limits=msgspec.convert({"cores_max": 8}, type=type(batch().batch.limits)))  # type: ignore[union-attr]
     job, idle = running(world, service="a"), running(world, best_effort=True, service="b")
     c = core(world)
-    assert (c.open, c.best_effort, c.cancelling) == ({job: ("h1",), idle: ("h2",)}, {idle: None}, {})
+    assert (c.view.open, c.view.best_effort, c.view.cancelling) == ({job: ("h1",), idle: ("h2",)}, {idle: None}, {})
     assert (c.state.turn, c.state.turn_best_effort) == ("a", "b")
     world.strict = False
     world.cancel(idle)
-    assert c.cancelling == {idle: None}
+    assert c.view.cancelling == {idle: None}
     world.settle()
     world.report(job)
-    assert (c.open, c.best_effort, c.cancelling) == ({}, {}, {})
-    assert c.book.queue.budgets is not None
-    assert c.book.queue.budgets.used == {}
+    assert (c.view.open, c.view.best_effort, c.view.cancelling) == ({}, {}, {})
+    assert c.view.jobs.queue.budgets is not None
+    assert c.view.jobs.queue.budgets.used == {}
 
 
 def test_a_closed_department_has_nothing_open() -> None:
@@ -170,7 +170,7 @@ def test_a_closed_department_has_nothing_open() -> None:
     world.strict = False
     close(world, "hpc")
     c = core(world)
-    assert (c.open, c.limits.next_due(), c.active, c.state.jobs) == ({}, NEVER, False, {})
+    assert (c.view.open, c.view.limits.next_due(), c.view.active, c.state.jobs) == ({}, NEVER, False, {})
 
 
 def test_whoever_made_way_is_counted_and_others_are_not() -> None:
@@ -306,9 +306,9 @@ def test_who_waits_for_another_to_begin_starts_when_it_has() -> None:
 
 def test_what_an_order_foresaw_is_forgotten_with_the_order() -> None:
     world = at_rest(order="easy")
-    core(world).foresee()
+    core(world).view.foresee()
     adopt(world, batch("hpc"))
-    assert not core(world).foresaw
+    assert not core(world).view.foresaw
 
 
 @pytest.mark.parametrize(("for_s", "back"), [(KEPT_S, False), (KEPT_S + 1.0, True)])

@@ -16,6 +16,7 @@ from services.domain.custody.checkpoints import counts
 from services.domain.custody.state import Unit
 from services.runtime.edge import Refused
 from services.scheduler.core.batch import reclaim
+from services.scheduler.core.batch.preemption import candidates
 from services.scheduler.core.policies.victims import Candidate
 from services.scheduler.lookahead import why as batch_why
 from tests.support.admission import fold
@@ -31,15 +32,15 @@ def says(world: World, unit: str, attempt: int = 1, **fields: Any) -> None:
 def candidate(world: World, unit: str) -> Candidate:
     it = core(world)
     hosts = reclaim.loads(world.custody, "hpc", {})
-    book = it.book
-    found = reclaim.candidates(
+    book = it.view.jobs
+    found = candidates(
         world.custody,
         hosts,
         world.now,
         book.used_s,
-        it.endings.saved,
+        it.view.dispositions.saved,
         lambda name: book.job(name).best_effort,
-        it.endings.kept_s,
+        it.view.dispositions.kept_s,
     )
     return found[unit]
 
@@ -244,7 +245,7 @@ def test_an_order_of_victims_sees_cores_whose_the_job_is_and_what_is_left_of_its
     world = cluster(2, quality={"urgent": Quality(priority=50)})
     job = running(world, nodes=2, cores=3, after_s=20, user="bob", priority=7, quality="urgent", walltime_s=100.0)
     it = core(world)
-    found = it.preempting.on_notice(reclaim.loads(world.custody, "hpc", {}), world.now)[job]
+    found = it.view.preemption.on_notice(reclaim.loads(world.custody, "hpc", {}), world.now)[job]
     assert (found.nodes, found.cores, found.user, found.priority) == (2, 6, "bob", 57)  # as in the queue
     assert (found.running_s, found.left_s) == (20.0, 80.0)
 

@@ -144,7 +144,7 @@ def test_limits_that_change_count_what_runs_already() -> None:
     adopt(jobs_running_max=4)
     assert world.states()[jobs[4]] == "open"
     adopt()
-    assert core(world).book.queue.budgets is None
+    assert core(world).view.jobs.queue.budgets is None
 
 
 def test_a_lease_waits_for_its_slot_whatever_becomes_of_limits() -> None:
@@ -156,7 +156,7 @@ def test_a_lease_waits_for_its_slot_whatever_becomes_of_limits() -> None:
         config = cloud(batch("hpc", order="leases", limits=limits))
         world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
         world.settle()
-        assert list(core(world).book.queue.bookings) == [slot]
+        assert list(core(world).view.jobs.queue.bookings) == [slot]
     world.advance(501.0)
     assert world.states()[slot] == "open"
 
@@ -365,7 +365,7 @@ def test_a_value_of_the_wrong_type_hides_no_slip_in_a_name() -> None:
 
 def test_nothing_is_counted_where_nothing_is_limited() -> None:
     world: World = cluster(2, limits=BatchLimits(jobs_submitted_max=10), quality={"plain": Quality(priority=1)})
-    assert core(world).book.queue.budgets is None
+    assert core(world).view.jobs.queue.budgets is None
     world.submit()
     world.submit(user="bob", quality="plain")
-    assert len(core(world).book.queue.lanes) == 1
+    assert len(core(world).view.jobs.queue.lanes) == 1

@@ -29,7 +29,7 @@ def world_of(hosts: int, order: str = "first-fit", **policy: Any) -> World:
 
 
 def service(world: World) -> dict[str, Any]:
-    return {"service": "a"} if core(world).policy.order == "svmsched" else {}
+    return {"service": "a"} if core(world).view.policy.order == "svmsched" else {}
 
 
 def scavenger(world: World, *, after_s: float = 0.0, **fields: Any) -> str:
@@ -38,7 +38,7 @@ def scavenger(world: World, *, after_s: float = 0.0, **fields: Any) -> str:
 
 def moment(world: World) -> float:
     """When time lifts a bound; the core wakes by then."""
-    found = core(world).guards.next_moment(core(world).best_effort, world.now)
+    found = core(world).view.guards.next_moment(core(world).view.best_effort, world.now)
     assert core(world).wake_at() <= found
     return found
 
@@ -342,9 +342,9 @@ def test_points_are_those_of_now_where_only_best_effort_leaves_room() -> None:
     world = world_of(1, "multi-factor", multi_factor=MultiFactor(period_s=10.0))
     scavenger(world)
     ask(world)
-    book, room = core(world).book, core(world).room
+    book, room = core(world).view.jobs, core(world).view.room
     world.now += 100.0
-    assert book.ranking.stale(world.now)
+    assert book.priorities.stale(world.now)
     assert not any(room.fits(key.shape) for key in book.queue.lanes)
     decide(world)  # nothing fits on what is free, and somebody makes way for the first one by the points of now
-    assert not book.ranking.stale(world.now)
+    assert not book.priorities.stale(world.now)

@@ -11,7 +11,7 @@ from schemas.config import BatchLimits, BatchPolicy, Department
 from schemas.reasons import Code, Reason, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
-from services.scheduler.core.batch.make_way import BestEffort, plan, seen, why
+from services.scheduler.core.batch.best_effort import BestEffort, plan, seen, why
 from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.order import Order, Plan, Situation
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner

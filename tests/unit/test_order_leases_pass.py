@@ -15,7 +15,7 @@ from tests.support.world import START, World
 def starts(world: World) -> list[str]:
     """Who starts in the next pass."""
     mine = core(world)
-    return [start.unit for start in plan(mine.situation(world.now, mine.room)).starts]
+    return [start.unit for start in plan(mine.view.situation(world.now, mine.view.room)).starts]
 
 
 @pytest.mark.parametrize("between", [(), ((280, 5),), ((210, 5), (280, 5))])
@@ -64,7 +64,7 @@ def test_how_late_a_lease_starts_is_told_in_milliseconds() -> None:
     lease(world, 0)
     world.now += 10.12345
     mine = core(world)
-    [start] = plan(mine.situation(world.now, mine.room)).starts
+    [start] = plan(mine.view.situation(world.now, mine.view.room)).starts
     assert start.reason.params["late_s"] == 10.123
 
 
@@ -140,4 +140,4 @@ def test_who_has_not_begun_keeps_the_head_its_reservation(slots_at_s: tuple[int,
     long = external(world, cores=4, walltime_s=100.0)
     world.settle()
     mine = core(world)
-    assert plan(mine.situation(world.now + later_s, mine.room)).starts == [], long
+    assert plan(mine.view.situation(world.now + later_s, mine.view.room)).starts == [], long

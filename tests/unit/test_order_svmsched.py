@@ -136,7 +136,7 @@ def test_the_elements_of_an_array_that_overran_are_not_short_any_more() -> None:
     world.report(f"{job}_0")
     world.settle()
     start(world, f"{job}_1")
-    assert [key.kind.declared for key in core(world).book.queue.lanes] == [False]
+    assert [key.kind.declared for key in core(world).view.jobs.queue.lanes] == [False]
 
 
 def test_who_names_no_known_service_may_only_borrow() -> None:
@@ -306,8 +306,8 @@ def test_what_web_claims_production_is_disposed_of_as_the_department_says_and_go
     world.settle()
     world.report(brief)
     assert started(world) == [first]  # before what came later: its work is saved
-    assert core(world).book.used_s(first) == 5.0
-    assert {spare, later} <= set(core(world).book.queue.where)
+    assert core(world).view.jobs.used_s(first) == 5.0
+    assert {spare, later} <= set(core(world).view.jobs.queue.where)
 
 
 def test_suspended_best_effort_is_resumed_first_and_where_it_was() -> None:

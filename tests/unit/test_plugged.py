@@ -13,7 +13,7 @@ from phoenix.simulate.workload import Scenario, WebInput
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.reasons import Code, because
 from services.domain.exits import Exit, Stop
-from services.scheduler.core.batch import make_way
+from services.scheduler.core.batch import best_effort
 from services.scheduler.core.policies import plugged, registry
 from services.scheduler.core.policies.order import Order, Plan, Reserved, Situation, Start
 from services.scheduler.core.policies.plugged import REASON_MAX
@@ -106,7 +106,7 @@ def crowd() -> tuple[World, Situation]:
     running(world, best_effort=True)
     world.submit(cores=4)
     world.submit(cores=4, best_effort=True)
-    return world, core(world).situation(world.now, core(world).room)
+    return world, core(world).view.situation(world.now, core(world).view.room)
 
 
 def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any = ()) -> Start:
@@ -256,7 +256,7 @@ def test_an_order_that_keeps_slots_says_who_makes_way() -> None:
 def test_who_is_guarded_makes_way_for_no_slot() -> None:
     world, _ = crowd()
     slot = lease(world, 50.0)
-    situation = core(world).situation(world.now, core(world).room)
+    situation = core(world).view.situation(world.now, core(world).view.room)
     plan = plugged.order(Order(lambda _: Plan([], clear=[("2", slot)], due=1e300)), "x").plan
     assert (plan(situation).clear, plan(situation).due) == ([("2", slot)], 1e300)
     assert plan(situation._replace(guarded=lambda unit: unit == "2")).clear == []
@@ -272,9 +272,9 @@ def test_a_number_of_hosts_of_a_wrong_form_is_told(count: Any) -> None:
 def test_an_order_that_chooses_victims_ends_nobody_who_is_guarded() -> None:
     world, situation = crowd()
     greedy = Order(lambda _: Plan([start(victims=("2",))]), makes_way=True)
-    anybody = core(world).preempting.best_effort(world.now)
-    assert make_way.plan(greedy, situation, anybody).starts == [start(victims=("2",))]
-    assert make_way.plan(greedy, situation._replace(guarded=lambda unit: unit == "2"), anybody).starts == []
+    anybody = core(world).view.preemption.best_effort(world.now)
+    assert best_effort.plan(greedy, situation, anybody).starts == [start(victims=("2",))]
+    assert best_effort.plan(greedy, situation._replace(guarded=lambda unit: unit == "2"), anybody).starts == []
 
 
 @pytest.mark.parametrize("memory", [None, (1, 2), Memory([Sample("x", 1, 2)], Track()), Memory([], None)])  # type: ignore[arg-type]

@@ -282,7 +282,7 @@ def test_a_forecast_adds_to_the_bucket_that_fills_and_keeps_those_before() -> No
 
 def due(world: World, **fields: Any) -> Situation:
     mine = core(world)
-    return mine.situation(world.now, mine.room)._replace(**fields)
+    return mine.view.situation(world.now, mine.view.room)._replace(**fields)
 
 
 def test_a_lease_of_an_order_that_keeps_no_times_starts_in_its_hours_if_there_is_room() -> None:

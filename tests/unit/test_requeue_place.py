@@ -29,7 +29,7 @@ def crowded(order: str = "first-fit", **policy: Any) -> tuple[World, str, str, s
 
 
 def queue(world: World) -> list[str]:
-    return [place.unit for place in core(world).book.queue.in_order()]
+    return [place.unit for place in core(world).view.jobs.queue.in_order()]
 
 
 def take(world: World, unit: str, how: str = "notice") -> None:

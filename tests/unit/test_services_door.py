@@ -105,8 +105,8 @@ def test_a_thousand_requests_at_once_are_admitted_and_queued() -> None:
     seat = table.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     table.write("admission", *drafted)
     assert table.voids == []
-    assert list(seat.core.book.queue.where) == [str(number) for number in range(1, 1001)]
-    assert len(seat.core.book.queue.lanes) == 3
+    assert list(seat.core.view.jobs.queue.where) == [str(number) for number in range(1, 1001)]
+    assert len(seat.core.view.jobs.queue.lanes) == 3
 
 
 # ---------------------------------------------------------------------------------------------------------- configuration

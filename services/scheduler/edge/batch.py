@@ -82,7 +82,7 @@ class BatchEdge(Edge):
         plugins.watch(service, self.department)
         core = service.core
         assert isinstance(core, BatchCore)
-        core.limits.heard_until = 0.0  # rule 5
+        core.view.limits.heard_until = 0.0  # rule 5
         service.spawn("reports", reports.watch(service, core))
         await service.nc.subscribe(subjects.query("scheduler", self.department, "*"), cb=self._on_query)
 
@@ -125,7 +125,7 @@ class BatchEdge(Edge):
     async def _why(self, core: BatchCore, data: bytes, now: float) -> bytes:
         job = msgspec.json.decode(data or b"{}", type=_Why).job
         unit = explained(core, job)
-        if core.order.reserves_for_all and unit in core.book.queue.where:
+        if core.view.order.reserves_for_all and unit in core.view.jobs.queue.where:
             await self.last_pass.reach(core, unit, now)
         reasons = why(core, job, now, self.last_pass)
         if not reasons:
@@ -137,4 +137,4 @@ class BatchEdge(Edge):
 
     async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:
         limit = msgspec.json.decode(data or b"{}", type=_Queue).limit
-        return msgspec.json.encode({"ok": True, "pending": len(core.book.queue), "queue": queue_view(core, limit)})
+        return msgspec.json.encode({"ok": True, "pending": len(core.view.jobs.queue), "queue": queue_view(core, limit)})

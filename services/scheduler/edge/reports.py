@@ -56,7 +56,7 @@ class Signs:
 
 async def watch(service: Service, core: BatchCore) -> None:
     """For ever: tell the core since when, and how lately, admission is alive."""
-    gap_s, limits = service.config.runtime.lease_ttl_s, core.limits
+    gap_s, limits = service.config.runtime.lease_ttl_s, core.view.limits
     signs = Signs(gap_s)
     while True:
         await asyncio.sleep(LOOK_S)

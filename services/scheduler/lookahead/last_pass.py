@@ -41,8 +41,8 @@ class LastPass:
 
     def see(self, core: BatchCore, now: float) -> LastPass:
         """As it is now.  Raises what a plug-in raises."""
-        plan = core.last_pass(now)
-        if core.order.reserves_for_all:
+        plan = core.start.last_pass(now)
+        if core.view.order.reserves_for_all:
             self.waits, self.head = plan.waits, next(iter(plan.reservations), None)
             if self._since is None or not now - FRESH_S < self._since <= now:
                 self._since = now
@@ -52,7 +52,7 @@ class LastPass:
             self._since, self.waits = None, whole.waits
             self._begin(whole)
             first = next(self._each(), None)
-            self.head = None if first is None or first.unit in core.book.queue.bookings else first
+            self.head = None if first is None or first.unit in core.view.jobs.queue.bookings else first
         self._plan = plan
         return self
 

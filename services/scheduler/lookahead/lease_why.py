@@ -23,8 +23,8 @@ def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
     if now >= booking.start_at:
         return because(Code.LEASE_LATE, late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
     in_s = round(booking.start_at - now, 3)
-    if not core.order.keeps_slots:
-        return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, order=str(core.policy.order))
+    if not core.view.order.keeps_slots:
+        return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, order=str(core.view.policy.order))
     slot = snapshot.last.find(booking.unit)
     hosts = {} if slot is None else {"hosts": len(slot.hosts), "nodes": booking.shape.nodes}
     way = {"victims": list(slot.victims)} if slot is not None and slot.victims else {}

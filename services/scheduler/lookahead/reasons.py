@@ -107,11 +107,11 @@ class Look:
             if booking.start_at <= self.now:
                 found.add(Code.LEASE_LATE if self.now < booking.ends_at else Code.LEASE_OVER, [booking.unit])
         for place in queue.first(FIRST):
-            if place.unit in self.core.book.queue.where:
+            if place.unit in self.core.view.jobs.queue.where:
                 found.reasons[place.unit] = first(self._now(), place.unit)
                 yield
-        for unit in list(self.core.book.launches.waiting)[:FIRST]:  # not in the queue before their time
-            if unit in self.core.book.launches.waiting:
+        for unit in list(self.core.view.jobs.launches.waiting)[:FIRST]:  # not in the queue before their time
+            if unit in self.core.view.jobs.launches.waiting:
                 found.reasons[unit] = first(self._now(), unit)
                 yield
         left = REST_MAX
@@ -127,7 +127,7 @@ class Look:
         """The lane's units that wait still, those together that wait for the same."""
         core, queue = self.core, self._now().queue
         every = [place.unit for place in lane.places if place.unit in queue.where]
-        if not core.order.keeps_slots or not queue.bookings or not self._now().room.fits(lane.key.shape):
+        if not core.view.order.keeps_slots or not queue.bookings or not self._now().room.fits(lane.key.shape):
             return [every]
         by_stay: dict[tuple[float, bool], list[str]] = {}
         for unit in every:

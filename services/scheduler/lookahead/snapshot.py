@@ -4,7 +4,7 @@ Each part is worked out when it is first asked for: whoever explains many explai
 
 Rules
   1. It is of one moment: it is not kept while facts may come.
-  2. An order plans production alone, on what best-effort would leave it (`make_way`).  Best-effort takes what fits into the
+  2. An order plans production alone, on what best-effort would leave it (`best_effort`).  Best-effort takes what fits into the
      rest: no room is kept for it, and nobody of it waits behind another one.  Orders that choose victims themselves
      (`makes_way`) plan both.
 """
@@ -15,7 +15,7 @@ from functools import cached_property
 
 from schemas.config import WebPolicy
 from services.domain.sharing.withheld import withheld
-from services.scheduler.core.batch import make_way
+from services.scheduler.core.batch import best_effort
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.state.room import Room
@@ -26,8 +26,8 @@ from services.scheduler.lookahead.last_pass import LastPass
 class Snapshot:
     def __init__(self, core: BatchCore, now: float, last: LastPass) -> None:
         self.core, self.now, self._last = core, now, last
-        self.queue = core.book.ranked(now)
-        self.room = core.room.rested(core.custody, now)
+        self.queue = core.view.jobs.ranked(now)
+        self.room = core.view.room.rested(core.custody, now)
         self.held = core.custody.held(core.dept)
         self._able: dict[Shape, int] = {}
         self._free: dict[Shape, tuple[int, int]] = {}
@@ -38,21 +38,23 @@ class Snapshot:
 
     @cached_property
     def situation(self) -> Situation:
-        return self.core.situation(self.now, self.room)
+        return self.core.view.situation(self.now, self.room)
 
     @cached_property
     def _cleared(self) -> Room:
         """The room as production has it."""
-        return make_way.seen(self.core.order, self.situation, self.core.preempting.best_effort(self.now)).room
+        return best_effort.seen(
+            self.core.view.order, self.situation, self.core.view.preemption.best_effort(self.now)
+        ).room
 
     def planned(self, *, best_effort: bool) -> bool:
         """Whether the order plans such a unit (rule 2)."""
-        return not best_effort or self.core.order.makes_way
+        return not best_effort or self.core.view.order.makes_way
 
     def able(self, shape: Shape) -> int:
         """Usable hosts of the cluster that could hold a rank of it if they were empty."""
         if shape not in self._able:
-            self._able[shape] = self.core.capacities.able(shape)
+            self._able[shape] = self.core.view.capacities.able(shape)
         return self._able[shape]
 
     def free(self, shape: Shape, *, best_effort: bool) -> tuple[int, int]:
@@ -77,7 +79,7 @@ class Snapshot:
             "lost": len(index.by_state["lost"]),
             "cordoned": sum(1 for host in state.hosts.values() if host.cordoned is not None),
             "quarantined": len(resting),
-            "on_notice": self.core.notice(),
+            "on_notice": self.core.view.notice(),
         }
         by_load = self._held_by_load()
         if by_load:

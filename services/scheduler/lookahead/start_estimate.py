@@ -113,7 +113,7 @@ class _Ahead:
         self.units = self._asked(units)  # what follows is as it was before anything has moved
         self._kept, self._held = self._promised(), self.custody.held(self.core.dept)
         self._known = {unit: word for unit in self.units if (word := self._at_once(unit)) is not None}
-        self._after = {unit: [d.job for d in self.core.book.job(unit).after] for unit in self.units}
+        self._after = {unit: [d.job for d in self.core.view.jobs.job(unit).after] for unit in self.units}
         self._most = _steps_max(self.core, self._held)
         named = [unit for unit, place in self._kept.items() if place.hosts] if self._most < CONFIRMED_MIN else []
         self._left = dict.fromkeys(unit for unit in self.units if unit not in self._known and unit not in named)
@@ -152,12 +152,12 @@ class _Ahead:
     def _begin(self, name: str) -> None:
         """Rule 7; and when it ends."""
         unit = self.custody.state.units[name]
-        if not (unit.live and self.core.book.has(name)):
+        if not (unit.live and self.core.view.jobs.has(name)):
             return
         if unit.began_at is None:
             self._tell([f.AttemptBegan(unit=name, attempt=unit.attempt)], "admission")
         since = unit.began_at if unit.began_at is not None else self.at
-        heapq.heappush(self._ends, (self.core.book.ends_at(name, since), name, unit.attempt))
+        heapq.heappush(self._ends, (self.core.view.jobs.ends_at(name, since), name, unit.attempt))
 
     def _ending(self, fact: f.AttemptClosed) -> None:
         """Rule 5: until when its hosts are not clear.  `fact` is not folded yet."""
@@ -200,15 +200,15 @@ class _Ahead:
     # ------------------------------------------------------------------------------------------------------ what is told
 
     def _asked(self, units: Sequence[str] | None) -> list[str]:
-        known, queue = self.custody.state.units, self.core.book.ranked(self.now)
+        known, queue = self.custody.state.units, self.core.view.jobs.ranked(self.now)
         if units is None:
             return [*queue.bookings, *(place.unit for place in queue.first(FIRST))]
         mine = [unit for unit in dict.fromkeys(units) if unit in known and known[unit].dept == self.core.dept]
-        return [unit for unit in mine if known[unit].state == "pending" and self.core.book.has(unit)]
+        return [unit for unit in mine if known[unit].state == "pending" and self.core.view.jobs.has(unit)]
 
     def _promised(self) -> dict[str, Reserved]:
         """Room that is kept, for those before whom nobody can come (rule 2)."""
-        book, found = self.core.book, kept(self.core, self.now)
+        book, found = self.core.view.jobs, kept(self.core, self.now)
         first = _next_to_come(self.core) if found else None
         return {
             unit: place
@@ -218,14 +218,14 @@ class _Ahead:
 
     def _at_once(self, unit: str) -> Foreseen | None:
         """What can be said without looking ahead: a time slot that was agreed, and what no end of another job changes."""
-        core, booking = self.core, self.core.book.queue.bookings.get(unit)
+        core, booking = self.core, self.core.view.jobs.queue.bookings.get(unit)
         if booking is not None and booking.start_at >= self.now:
             why = why_slot(Snapshot(core, self.now, self._last), booking)
-            at, sure = (booking.start_at, Sure.PLANNED) if core.order.keeps_slots else (None, Sure.CANNOT_SAY)
+            at, sure = (booking.start_at, Sure.PLANNED) if core.view.order.keeps_slots else (None, Sure.CANNOT_SAY)
             return Foreseen(start_at=at, sure=sure, because=why)
-        job, never = core.book.job(unit), None
+        job, never = core.view.jobs.job(unit), None
         failed = [d for d in job.after if verdict(d, core.state, self.custody) not in ("met", "waits")]
-        if not core.active:
+        if not core.view.active:
             never = because(Code.DEPARTMENT_REMOVED)
         elif failed:
             never = because(Code.DEPENDENCY_FAILED, condition=failed[0].condition, job=failed[0].job)
@@ -275,14 +275,14 @@ class _Ahead:
 def kept(core: BatchCore, now: float) -> dict[str, Reserved]:
     """For whom the order keeps room, and when each starts at the latest (`Plan.reservations`).  A moment that has passed is no
     promise: somebody is still there beyond the expected end."""
-    plan = core.last_pass(now)
+    plan = core.start.last_pass(now)
     whole = plan.rest(now) if plan.rest is not None else plan
     return {each.unit: each for each in whole.reservations if now <= each.at < NEVER}
 
 
 def _next_to_come(core: BatchCore) -> Place | None:
     """The first one in the order of the queue that waits for something other than room, and will come in its place."""
-    book, queue = core.book, core.book.queue
+    book, queue = core.view.jobs, core.view.jobs.queue
     waits = [name for name, job in core.state.jobs.items() if job.after]
     places = [book.place(unit) for name in waits for unit in core.state.jobs[name].units(name)[:1]]
     places += [lane[queue.allowance(lane)] for lane in queue.lanes.values() if queue.allowance(lane) < len(lane)]
@@ -291,4 +291,4 @@ def _next_to_come(core: BatchCore) -> Place | None:
 
 def _steps_max(core: BatchCore, held: int) -> int:
     """An order that plans for everybody at each moment looks at each host for each of them."""
-    return STEPS_MAX if not core.order.reserves_for_all else min(STEPS_MAX, HOST_STEPS_MAX // max(1, held))
+    return STEPS_MAX if not core.view.order.reserves_for_all else min(STEPS_MAX, HOST_STEPS_MAX // max(1, held))

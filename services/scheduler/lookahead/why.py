@@ -31,7 +31,7 @@ from services.domain.core import NEVER
 from services.domain.custody.state import Unit
 from services.domain.sharing import lending
 from services.domain.sharing.host_ownership import usable
-from services.scheduler.core.batch import make_way
+from services.scheduler.core.batch import best_effort
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.dependencies import verdict
 from services.scheduler.core.batch.launches import FAILURES_MAX
@@ -48,7 +48,7 @@ NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
 def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> list[Reason]:
     """Ranked reasons; empty if this department does not know the job.  `last`: what is known of the last pass; without it all
     that is needed is worked out here.  Raises what a plug-in raises."""
-    core.book.ranked(now)
+    core.view.jobs.ranked(now)
     unit = _unit(core, job)
     if unit is None:
         ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
@@ -59,7 +59,7 @@ def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> 
         return [_why_open(core, unit, now)]
     if last is None:
         last = LastPass()
-        if core.order.reserves_for_all and unit.id in core.book.queue.where:
+        if core.view.order.reserves_for_all and unit.id in core.view.jobs.queue.where:
             last.see(core, now).find(unit.id)
     return list(_why_pending(Snapshot(core, now, last), unit.id))
 
@@ -79,9 +79,9 @@ def explained(core: BatchCore, job: str) -> str:
 def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     """The eligible units in order, at most `limit`: unit, place, shape, priority."""
     found = []
-    for number, place in enumerate(core.book.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
-        job = core.book.job(place.unit)
-        priority = core.book.ranking.priority(job)
+    for number, place in enumerate(core.view.jobs.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
+        job = core.view.jobs.job(place.unit)
+        priority = core.view.jobs.priorities.priority(job)
         shape = {name: value for name, value in job.shape._asdict().items() if name != "constraint" or value}
         found.append({"place": number, "unit": place.unit, "priority": priority, **shape})
     return found
@@ -105,13 +105,13 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
             unit=unit.id,
             attempt=unit.attempt,
             hosts=hosts,
-            vms_started=core.limits.started.get(unit.id, 0),
+            vms_started=core.view.limits.started.get(unit.id, 0),
             vms=unit.nodes,
             **(_refused(core, unit) if unit.allocated.get(unit.attempt, 0).bit_count() < unit.nodes else {}),
-            **(_paused(core) if core.limits.started.get(unit.id, 0) < unit.nodes else {}),
+            **(_paused(core) if core.view.limits.started.get(unit.id, 0) < unit.nodes else {}),
         )
-    ran_s = round(core.book.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
-    walltime_s = core.book.job(unit.id).walltime_s
+    ran_s = round(core.view.jobs.used_s(unit.id) + max(0.0, now - unit.began_at), 3)
+    walltime_s = core.view.jobs.job(unit.id).walltime_s
     more = _checkpoint(core, unit.id, now)
     if unit.grace_s is not None:
         more["claim_waits_s"] = grace.of_unit(core.custody, unit)
@@ -183,7 +183,7 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float
 
 def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iterator[Reason]:
     core, now = snapshot.core, snapshot.now
-    job, before = core.book.job(unit), list(_before_hosts(core, unit, now))
+    job, before = core.view.jobs.job(unit), list(_before_hosts(core, unit, now))
     yield from before
     booking = snapshot.queue.bookings.get(unit)
     if booking is not None:
@@ -205,7 +205,7 @@ def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iter
 
 def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
     """What keeps it from being looked at."""
-    job, failed, waits = core.book.job(unit), [], []
+    job, failed, waits = core.view.jobs.job(unit), [], []
     for dependency in job.after:
         verdict_ = verdict(dependency, core.state, core.custody)
         if verdict_ == "never":
@@ -214,15 +214,15 @@ def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
             first = _unit(core, dependency.job)
             held = {"held": 1} if first is not None and first.state == "pending" and first.held else {}
             waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job, **held))
-    if not core.active:
+    if not core.view.active:
         yield because(Code.DEPARTMENT_REMOVED)
     yield from failed
     if core.custody.state.units[unit].held:
         yield _held(core, unit)
     yield from waits
-    if unit in core.book.launches.waiting:
+    if unit in core.view.jobs.launches.waiting:
         yield _start_failed(core, unit, now)
-    running = core.book.queue.running.get(job_of(unit), 0)
+    running = core.view.jobs.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
         yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
 
@@ -230,13 +230,13 @@ def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
 def _beside_room(snapshot: Snapshot, unit: str) -> Iterator[Reason]:
     """What keeps it from starting even where there is room: limits, guarded best-effort, the order's own rules."""
     core = snapshot.core
-    job, budgets = core.book.job(unit), snapshot.queue.budgets
-    limit = budgets.full(core.book.owner(unit), job.shape) if budgets is not None else None
+    job, budgets = core.view.jobs.job(unit), snapshot.queue.budgets
+    limit = budgets.full(core.view.jobs.owner(unit), job.shape) if budgets is not None else None
     if limit is not None:
         yield limit
-    elif not job.best_effort and core.best_effort:
-        until = core.guards.next_moment(core.best_effort, snapshot.now)
-        spared = make_way.why(snapshot.situation, core.preempting.best_effort(snapshot.now), job.shape, until)
+    elif not job.best_effort and core.view.best_effort:
+        until = core.view.guards.next_moment(core.view.best_effort, snapshot.now)
+        spared = best_effort.why(snapshot.situation, core.view.preemption.best_effort(snapshot.now), job.shape, until)
         if spared is not None:
             yield spared
     lane, _ = snapshot.queue.where.get(unit, (None, None))
@@ -248,7 +248,7 @@ def _beside_room(snapshot: Snapshot, unit: str) -> Iterator[Reason]:
 
 def _priority(core: BatchCore, job: Job) -> list[Reason]:
     """What the job's priority is made of, where that is points."""
-    ranking = core.book.ranking
+    ranking = core.view.jobs.priorities
     if not ranking.by_points:
         return []
     points, fair = ranking.points(job), ranking.fair.get(job.user)
@@ -274,7 +274,7 @@ def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
 def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     """What the unit needs, what there is, and who goes first."""
     core, now = snapshot.core, snapshot.now
-    job = core.book.job(unit)
+    job = core.view.jobs.job(unit)
     shape = job.shape
     needs: dict[str, str | int | float | list[str]] = {
         "nodes": shape.nodes,
@@ -286,7 +286,7 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     able, held = snapshot.able(shape), snapshot.held
     if able < shape.nodes:
         return because(Code.TOO_LARGE_NOW, able=able, **needs)
-    ahead = snapshot.queue.ahead(core.book.place(unit))
+    ahead = snapshot.queue.ahead(core.view.jobs.place(unit))
     if held == 0:
         return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(snapshot.hosts | _agreed(core, shape.nodes, now)))
     free, cleared = snapshot.free(shape, best_effort=job.best_effort)
@@ -300,7 +300,7 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
             Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
         )
     at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **snapshot.hosts)
-    if not snapshot.planned(best_effort=job.best_effort) or core.notice():
+    if not snapshot.planned(best_effort=job.best_effort) or core.view.notice():
         return at_once  # with the next decision, or when the hosts on notice have gone
     head = snapshot.last.head or snapshot.queue.head()
     if head is None or head.unit == unit or not ahead:
@@ -315,7 +315,7 @@ def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
     if not shape.constraint:
         return {}
     held = map(core.custody.state.hosts.__getitem__, core.custody.index.held.get(core.dept, ()))
-    return {"meeting": sum(1 for host in held if shape.constraint in core.room.serves(host))}
+    return {"meeting": sum(1 for host in held if shape.constraint in core.view.room.serves(host))}
 
 
 def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
@@ -351,14 +351,14 @@ def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, int]:
     """In how many seconds the unit's reservation is, if it has one; where the order reserves for everybody and it has none, how
     many there are.  `moments`: whether that is asked there."""
     core, now = snapshot.core, snapshot.now
-    job, many = core.book.job(unit), core.order.reserves_for_all
+    job, many = core.view.jobs.job(unit), core.view.order.reserves_for_all
     if not snapshot.planned(best_effort=job.best_effort) or (many and not moments):
         return {}
     last, backfill = snapshot.last, {"backfill": 1} if many else {}
     mine = last.reserved(unit)
     if mine is None:
-        behind = many and last.complete and core.foresee().could_hold(job.shape)
-        return {"reservations_max": core.policy.reservations_max, **backfill} if behind else {}
+        behind = many and last.complete and core.view.foresee().could_hold(job.shape)
+        return {"reservations_max": core.view.policy.reservations_max, **backfill} if behind else {}
     if mine.at == NEVER or (mine.at < now and not many):  # somebody is there beyond the expected end
         return {}
     return {"reserved_in_s": max(0, round(mine.at - now)), **backfill}
@@ -367,6 +367,6 @@ def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, int]:
 def _gap(snapshot: Snapshot) -> dict[str, int]:
     """How long it is until the reservation of the one that goes first, if there is only that one."""
     head = snapshot.last.head
-    if snapshot.core.order.reserves_for_all:
+    if snapshot.core.view.order.reserves_for_all:
         return {"backfill": 1}
     return {} if head is None or head.at == NEVER else {"gap_s": max(0, round(head.at - snapshot.now))}

@@ -17,12 +17,76 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from schemas import facts as f
+from schemas.reasons import Code, because
+from services.domain.core import NEVER
+from services.scheduler.core.batch import lease_times
+from services.scheduler.core.batch.stage import Said
+from services.scheduler.core.batch.view import View
 from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.queue import Queue
 from services.scheduler.core.state.room import Free
-from services.scheduler.core.state.shape import Shape
+from services.scheduler.core.state.shape import Shape, Start
 
 PREFERRED_MAX: Final = 8  # a hint: the demand is right without it
+
+
+class ReportDemand:
+    """`wanted`: what was worked out last, where nothing that it follows from has changed since (`look_again`)."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.wanted: int | None = None
+
+    def __call__(self, said: Said, now: float) -> bool:
+        view, queue, starts = self.view, self.view.jobs.queue, said.starts
+        wanted = self._wanted(starts) if view.active else 0
+        if view.active and queue.bookings:
+            leases = lease_times.hosts_wanted(view.jobs, view.open, view.capacities, view.policy.leases, now)
+            wanted = max(wanted, leases)
+        prefer = preferred(queue) if view.jobs.constraints and view.active else ()
+        if wanted != view.custody.state.demands.get(view.dept, 0) or prefer != view.state.prefer:
+            pending = len(queue) + len(queue.bookings) - len(starts)
+            reason = because(Code.QUEUE, pending=pending, running=len(view.open) + len(starts))
+            said.facts.append(f.DemandChanged(dept=view.dept, hosts=wanted, prefer=prefer, reason=reason))
+        return False
+
+    def look_again(self) -> None:
+        """Queue or hosts have changed."""
+        self.wanted = None
+
+    def next_moment(self, after: float) -> float:
+        bookings = self.view.jobs.queue.bookings
+        return lease_times.next_moment(bookings.values(), self.view.policy.leases, after) if bookings else NEVER
+
+    def _wanted(self, starts: list[Start]) -> int:
+        """Hosts that the department could use once `starts` are placed."""
+        if starts or self.wanted is None:
+            wanted = self._worked_out(starts)
+            if starts:
+                return wanted
+            self.wanted = wanted
+        return self.wanted
+
+    def _worked_out(self, starts: list[Start]) -> int:
+        view, room = self.view, self.view.room
+        starting: dict[Shape, int] = {}
+        for start in starts:
+            starting[start.shape] = starting.get(start.shape, 0) + 1
+        apart = sum(1 for name in room.cordoned if name in room.busy)  # used beside what is divided
+        more = {name: None for start in starts for name in start.hosts if name not in room.busy}
+        idle = {c: sum(n not in more for n in names) for c, names in room.classes.items() if c.empty}
+        wanted = hosts_wanted(view.jobs.queue, view.capacities, len(room.busy) - apart + len(more), starting, idle)
+        if view.order.hosts is not None:
+            ask = view.order.hosts(view.situation(0.0, room), list(view.capacities.counts))
+            wanted = max(wanted, min(ask, len(view.capacities.of_host)))
+        return wanted + apart
+
+    def check(self, fresh: ReportDemand) -> list[str]:
+        """What is remembered is what would be worked out."""
+        if self.wanted is None or self.wanted == fresh._worked_out([]):
+            return []
+        return [f"a demand of {self.wanted} hosts is remembered, and {fresh._worked_out([])} could be used"]
 
 
 def hosts_wanted(

@@ -19,7 +19,7 @@ from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.core.batch.book import Book
+from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.policies.preemption_costs import suspend_s
 from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.shape import Booking, Shape
@@ -32,14 +32,14 @@ def next_moment(bookings: Iterable[Booking], settings: Leases, decided_at: float
 
 
 def hosts_wanted(
-    book: Book, open_units: Mapping[str, tuple[str, ...]], capacities: Capacities, settings: Leases, now: float
+    jobs: Jobs, open_units: Mapping[str, tuple[str, ...]], capacities: Capacities, settings: Leases, now: float
 ) -> int:
     """Rule 2: hosts for the slots that are near and for what does not make way for them; 0 if none is near."""
-    bookings = book.queue.bookings.values()
+    bookings = jobs.queue.bookings.values()
     near = _for_slots(bookings, capacities, settings, now) if bookings else 0
     if not near:
         return 0
-    kept = {host: None for unit, hosts in open_units.items() if not book.job(unit).best_effort for host in hosts}
+    kept = {host: None for unit, hosts in open_units.items() if not jobs.job(unit).best_effort for host in hosts}
     return min(near + len(kept), len(capacities.of_host))
 
 

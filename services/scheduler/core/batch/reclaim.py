@@ -1,89 +1,220 @@
-"""Giving hosts back: what becomes of an attempt that must end, and the facts that answer a notice.
+"""Hosts go back: on a notice, because they are cordoned, or because they serve nobody here.
 
-Rules
-  1. Preempted and lost attempts never count against the job's retry budget (PROTOCOL, Jobs).
-  2. Disposal of a preempted attempt is the job's `on_reclaim`, else the department's.  Whoever wishes to be suspended is if the
-     cloud can do it (`CloudConfig.capabilities`) and there is work to save: its guests began, in this attempt or one that was
-     suspended, and its host is still held (a VM whose host was taken is ended at once).  Else it is requeued, and the reason
-     says so.  Whoever wishes to migrate moves if other hosts of the department have room at this moment (`moving`), else is
-     suspended, else requeued.
-  3. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
-     `requeues_max`; suspensions and moves are not, since they lose nothing, unless saving fails.  VMs that end without a
-     report are counted up to `FAULTS_MAX`, or a script that crashes its machine would be started for ever.  An attempt that
-     ended before it began is not counted at all: it waits, and may be held (`launches`).
+Theory of operation
+  A notice says that the department holds more hosts than its quota.  Idle hosts go back at once, then those that the order of
+  victims empties.  What becomes of a victim is said by `dispositions`; one that wishes to migrate moves to a host of the
+  department that stays, if there is room right now.  A move is two facts of one envelope, before the release of the host that
+  is left: `attempt.closed` (migrate) and `unit.placed` on the new hosts.  The executor then moves the VM, live or cold, by the
+  deadline of saving (`domain.saving`).
+
+Notices
+  1. The policy's notice is answered at once (paper, II-B: "release resources immediately with the size demanded"), in one
+     envelope with the closing of the attempts; nothing is placed meanwhile.
+  2. A contract may give a longer one (`sharing.lending`).  Idle hosts go back at once then too; but jobs are ended only when
+     the policy's notice is left of it: whoever ends before that ends in peace.
+  3. A victim that asked for a grace (`domain.grace`) is ended so much sooner than that, with the others of its notice: so its
+     host is clear when theirs are.  Where the notice is too short for that, as the policy's mostly is, its host is given up
+     with theirs, and is clear later: nobody gives up later for it.
   4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer; who moves
      is placed right after its closing.
+
+Moves
+  5. Ranks on hosts that stay keep them; each other rank gets a host that stays and that the unit is not on.
+  6. All ranks find room or the unit does not move: a gang is never split into those that go and those that wait.
+  7. Room is what is free now, beside everything that lives.  Nothing waits for what other victims leave: a move has a deadline.
+  8. Of hosts with room those without a VM that is on its way out (or parked) come first, since such a VM is still there for a
+     while; then best fit as everywhere (`room`, rule 2).
+  9. Who is held is not placed, so it is not moved either: it is suspended, and waits for its release.
+
+Without a notice
+  10. A cordoned host goes back as soon as it is idle; a drained one at its deadline, and what still runs there then ends as on
+      notice.  No notice is answered with cordoned hosts: they serve nobody else.
+  11. An idle host that is set apart for longer than `KEPT_S` (disabled, say) goes back: the department gets another one for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import heapq
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final, NamedTuple
 
 from schemas import facts as f
-from schemas.config import BatchPolicy, OnReclaim
-from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, Reason, because
+from services.domain import grace
+from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.core.batch.launches import is_its_own
-from services.scheduler.core.batch.state import Again
+from services.scheduler.core.batch.stage import Said, Stage
+from services.scheduler.core.batch.view import View
+from services.scheduler.core.policies import registry
 from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
+from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.shape import Shape, Start
 
-FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
-TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)  # its hosts were wanted otherwise
-PREEMPTING: Final = (*TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
-UNRELIABLE: Final = (
-    Code.VM_ENDED,
-    Code.BOOT_TIMEOUT,
-)  # it may have been the host: another one is tried if there is one
+KEPT_S: Final = 300.0  # a host that failed starts is tried again sooner; to move it to and fro would gain nothing
 
 
-def is_fault(why: Reason) -> bool:
-    """True if a requeue for `why` of an attempt that had begun counts as a fault, not as a preemption."""
-    return why.code not in PREEMPTING
+class AnswerNotice:
+    """`report`: says the demand where no host goes back yet; `placing_later`: told that nothing is placed meanwhile."""
+
+    def __init__(self, view: View, report: Stage, placing_later: Callable[[], None]) -> None:
+        self.view, self.report, self.placing_later = view, report, placing_later
+
+    def __call__(self, said: Said, now: float) -> bool:
+        if not self.view.notice():
+            return False
+        self.placing_later()
+        self._give_back(said, now)
+        return True
+
+    def next_moment(self, after: float) -> float:
+        return next_due(self.view.custody, self.view.dept, after)
+
+    def _give_back(self, said: Said, now: float) -> None:
+        """Idle hosts, or else those that the victims leave."""
+        view, closing = self.view, said.closing
+        count = self._due_now(view.notice(), closing, now)
+        if not count:
+            self.report(said, now)
+            return
+        held, quota = view.custody.held(view.dept), view.custody.quota(view.dept).hosts
+        notice = because(Code.NOTICE, department=view.dept, held=held, quota=quota)
+        idle = None if closing else idle_hosts(view, count)
+        if idle is not None:
+            said.facts += [f.HostReleased(host=name, reason=notice) for name in idle]
+            return
+        choice, candidates = self._choose(count, closing, now)
+        kept_s, victims = view.dispositions.kept_s, view.policy.victims
+        why = {unit: why_victim(candidates[unit], count, kept_s(unit), victims) for unit in choice.victims}
+        said.facts += hand_back(view, choice, why, notice)
+
+    def _due_now(self, count: int, closing: dict[str, None], now: float) -> int:
+        """Of `count` hosts in all, those that go back now; of a contract's notice the others may wait for their jobs."""
+        view = self.view
+        must = due(view.custody, view.dept, now)
+        if must >= count:
+            return count
+        must = max(must, self._due_for_grace(closing, now))
+        idle = sum(1 for host in loads(view.custody, view.dept, closing) if not host.units)
+        return max(must, min(count, idle))
+
+    def _due_for_grace(self, closing: dict[str, None], now: float) -> int:
+        """Hosts that must go back now since those who would be victims have asked for time (rule 3)."""
+        custody, dept = self.view.custody, self.view.dept
+        late_s = max(latenesses(custody, dept), default=0.0)
+        count = due(custody, dept, now + late_s)
+        if not count:
+            return 0
+        choice, candidates = self._choose(count, closing, now)
+        late_s = max((candidates[unit].late_s for unit in choice.victims), default=0.0)
+        return due(custody, dept, now + late_s)
+
+    def _choose(self, count: int, closing: dict[str, None], now: float) -> tuple[Choice, dict[str, Candidate]]:
+        """Who ends so that `count` hosts can go back, and who could; attempts in `closing` end anyway."""
+        view = self.view
+        hosts = loads(view.custody, view.dept, closing)
+        candidates = view.preemption.on_notice(hosts, now)
+        return registry.victims(view.policy.victims)(hosts, candidates, count), candidates
 
 
-def close_preempted(
-    unit: str, attempt: int, wish: OnReclaim, again: Again | None, policy: BatchPolicy, why: Reason, *, saved: bool
-) -> f.AttemptClosed:
-    """The attempt's host is needed or gone: dispose of it as the job wishes.  `saved`: it can be suspended (`saves`)."""
-    params, instead = dict(why.params), "suspend" if saved else "requeue"
-    if wish in ("suspend", "migrate") and wish != instead:
-        params |= {"asked": wish, "instead": instead}
-    if saved:
-        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=because(why.code, **params))
-    if wish == "kill":
-        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=because(why.code, **params))
-    return requeue(unit, attempt, again, policy, because(why.code, **params))
+class GiveUpCordoned:
+    """Rule 10: whatever the quota says.  Attempts that are closing end anyway."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def __call__(self, said: Said, now: float) -> bool:
+        hosts, due_at = self.view.custody.state.hosts, self.view.room.cordoned
+        on = {name: [u for u in hosts[name].units if u not in said.closing] for name in sorted(due_at)}
+        idle = [name for name in on if not on[name]]
+        said.facts += [f.HostReleased(host=name, reason=because(Code.CORDONED, hosts=[name])) for name in idle]
+        drained = [name for name in on if on[name] and due_at[name] <= now]
+        if not drained:
+            return False
+        why = {unit: because(Code.HOST_DRAINED, host=name) for name in drained for unit in on[name]}
+        choice = Choice(sorted(why, key=sort_key), drained)
+        said.facts += hand_back(self.view, choice, why, because(Code.HOST_DRAINED, host=drained[0]))
+        return True  # the rest follows with the next decision, which sees who is back in the queue
+
+    def next_moment(self, after: float) -> float:
+        return min((until for until in self.view.room.cordoned.values() if until > after), default=NEVER)
 
 
-def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
-    """True if the job wishes that its work be saved, and there is some.  `used_s`: saved by earlier suspensions."""
-    return wish in ("suspend", "migrate") and (unit.began_at is not None or used_s > 0)
+class ReturnUseless:
+    """Rule 11."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def __call__(self, said: Said, now: float) -> bool:
+        hosts, resting = self.view.custody.state.hosts, self.view.room.resting
+        idle = sorted(n for n, until in resting.items() if until > now + KEPT_S and not hosts[n].units)
+        why = [because(Code.NOT_NEEDED, quarantine=hosts[name].quarantine or "") for name in idle]
+        said.facts += [f.HostReleased(host=name, reason=reason) for name, reason in zip(idle, why, strict=True)]
+        return False
+
+    def next_moment(self, after: float) -> float:  # noqa: ARG002
+        return NEVER
 
 
-def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
-    """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
-    held = counted and is_its_own(again)
-    params: dict[str, int] = {"began": 0}
-    if held:
-        assert again is not None
-        params["failed"] = again.launches + 1
-    why = because(why.code, **(why.params | params))
-    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
+# ------------------------------------------------------------------------------------------------------------------ notices
 
 
-def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:
-    """Back into the queue, or killed if that has happened too often."""
-    count, most = (0 if again is None else again.requeues), policy.requeues_max
-    if is_fault(why):
-        count, most = (0 if again is None else again.faults), min(FAULTS_MAX, policy.requeues_max)
-    if count < most:
-        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)
-    spent = because(why.code, **(why.params | {"requeues": count, "requeues_max": most}))
-    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=spent)
+def due(custody: Custody, dept: str, now: float) -> int:
+    """Hosts that `dept` must give back at `now`, though jobs end."""
+    quota, held, config = custody.quota(dept), custody.held(dept), custody.state.config
+    if config is None:
+        return max(0, held - quota.hosts)
+    notice_s = config.policy.notice_s  # both sums: each of them may be rounded, and a wake-up must find its time come
+    levels = [level for level, by in quota.lowerings if by <= now + notice_s or by - notice_s <= now]
+    return max(0, held - min(levels)) if levels else 0
+
+
+def next_due(custody: Custody, dept: str, after: float) -> float:
+    """When next after `after` hosts must be given back though jobs end; `NEVER` if there is no such time."""
+    config = custody.state.config
+    if config is None or custody.held(dept) <= custody.quota(dept).hosts:
+        return NEVER
+    times = [by - config.policy.notice_s for _, by in custody.quota(dept).lowerings]
+    late_s = [0.0, *latenesses(custody, dept)]
+    return min((at - early_s for at in times for early_s in late_s if at - early_s > after), default=NEVER)
+
+
+def latenesses(custody: Custody, dept: str) -> list[float]:
+    """How much longer hosts wait for jobs of `dept` that asked for it, of each that runs (rule 3)."""
+    units = [custody.state.units[name] for name in custody.index.open.get(dept, ())]
+    return [grace.late_s(custody, unit) for unit in units if unit.grace_s is not None]
+
+
+def idle_hosts(view: View, count: int) -> list[str] | None:
+    """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name, those with
+    parked VMs last.  None if somebody has to end, or if not all hosts are alike in that (cordoned, in quarantine): then
+    the order itself is asked."""
+    index = view.custody.index
+    if index.apart or view.custody.held(view.dept) - len(view.room.busy) < count:
+        return None
+    names = [names for free, names in view.room.classes.items() if free.empty]
+    if index.parked:
+        return sorted((name for each in names for name in each), key=lambda name: (name in index.parked, name))[:count]
+    return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
+
+
+def hand_back(view: View, choice: Choice, why: dict[str, Reason], reason: Reason) -> list[f.Fact]:
+    """The victims end or move, and their hosts go back.  `why` each of them ends; `reason` of the releases."""
+    ends = view.dispositions
+    wishing = [unit for unit in choice.victims if ends.wishes_to_move(unit)] if view.active else []
+    moving = moves(view.custody, view.room, wishing, choice.hosts, view.jobs.shape) if wishing else {}
+    closings = {}
+    for unit in choice.victims:
+        ended = ends.preempted(unit, why[unit], saved=ends.saved(unit))
+        closings[unit] = ends.moved(unit, why[unit]) if unit in moving else ended
+    placements = {
+        unit: view.placement(Start(unit, view.jobs.shape(unit), hosts, because(Code.MIGRATES)))
+        for unit, hosts in moving.items()
+    }
+    return interleave(view.custody, choice, closings, placements, reason)
 
 
 def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoad]:
@@ -101,30 +232,6 @@ def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoa
         )
         for h in hosts
     ]
-
-
-def candidates(
-    custody: Custody,
-    hosts: list[HostLoad],
-    now: float,
-    used_s: Callable[[str], float],
-    saved: Callable[[str], bool],
-    best_effort: Callable[[str], bool],
-    kept_s: Callable[[str], float],
-) -> dict[str, Candidate]:
-    """The attempts on `hosts`.  Of a unit: `used_s`: how long it ran in suspended attempts; `saved`: whether it would be
-    suspended; `best_effort`: whether it is; `kept_s`: how much of what it ran is in a checkpoint."""
-    found: dict[str, Candidate] = {}
-    for host in hosts:
-        for name in host.units:
-            if name not in found:
-                unit = custody.state.units[name]
-                running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
-                lost_s = 0.0 if saved(name) else max(0.0, running_s - kept_s(name))
-                found[name] = Candidate(
-                    name, unit.nodes, running_s, lost_s, best_effort(name), cores=unit.nodes * unit.cores
-                )
-    return found
 
 
 def why_victim(victim: Candidate, hosts: int, kept_s: float, victims: str) -> Reason:
@@ -160,3 +267,75 @@ def interleave(
                 if not left[name]:
                     found.append(f.HostReleased(host=name, reason=reason))
     return found
+
+
+# -------------------------------------------------------------------------------------------------------------------- moves
+
+
+class _Offer(NamedTuple):
+    """A host that stays.  Natural order: rule 8; the name is unique."""
+
+    unsettled: bool
+    free: Free
+    host: str
+
+
+def moves(
+    custody: Custody,
+    room: Room,
+    wishing: Iterable[str],
+    going: Iterable[str],
+    shape_of: Callable[[str], Shape] | None = None,
+) -> dict[str, tuple[str, ...]]:
+    """Who of `wishing` moves, in this order of preference, and to which hosts, rank by rank.  `going`: hosts given back;
+    `shape_of`: what a unit needs beside its size (its constraint)."""
+    leave = dict.fromkeys(going)
+    left: dict[str, Free] | None = None  # what each host that stays offers; made once somebody asks
+    found: dict[str, tuple[str, ...]] = {}
+    for name in wishing:
+        unit = custody.state.units[name]
+        if unit.held or unit.cancelled:
+            continue
+        if left is None:
+            left = {host: free for host, free in room.free.items() if host not in leave}
+        shape = shape_of(name) if shape_of is not None else _shape(unit)
+        hosts = _hosts(custody, unit, shape, left, leave)
+        if hosts is None:
+            continue
+        found[name] = hosts
+        for rank, host in enumerate(hosts):
+            if host != unit.hosts[rank]:
+                _take(left, host, shape)
+    return found
+
+
+def _hosts(
+    custody: Custody, unit: Unit, shape: Shape, left: dict[str, Free], leave: dict[str, None]
+) -> tuple[str, ...] | None:
+    """Rules 5, 6 and 8."""
+    short = sum(host in leave for host in unit.hosts)
+    offers = [
+        _Offer(not _settled(custody, host), free, host)
+        for host, free in left.items()
+        if free.fits(shape) and host not in unit.hosts
+    ]
+    if len(offers) < short:
+        return None
+    chosen = iter(sorted(offers))
+    return tuple(next(chosen).host if host in leave else host for host in unit.hosts)
+
+
+def _settled(custody: Custody, host: str) -> bool:
+    """True if every VM on the host is that of a live attempt."""
+    vms = (custody.state.vms[key] for key in custody.state.hosts[host].vms)
+    return all(custody.live(vm.unit, vm.attempt) for vm in vms)
+
+
+def _shape(unit: Unit) -> Shape:
+    return Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+
+
+def _take(left: dict[str, Free], host: str, shape: Shape) -> None:
+    free = left.pop(host)
+    if not shape.exclusive:
+        left[host] = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)

@@ -88,8 +88,8 @@ class Again(msgspec.Struct, kw_only=True):
 
 
 class Checkpoint(msgspec.Struct, kw_only=True):
-    """A unit's last one (`saved`).  `saved_s`: run time that its next life need not do again; `base_s`: how much of that was
-    there when its present life began."""
+    """A unit's last one (`checkpoints`).  `saved_s`: run time that its next life need not do again; `base_s`: how much of that
+    was there when its present life began."""
 
     attempt: int
     at: float
@@ -122,11 +122,11 @@ class State(msgspec.Struct, kw_only=True):
     entries: int = 0  # the next order of entry
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
-    made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`guards`)
+    made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`preemption`)
     refused: dict[str, Refused] = {}  # unit that is not final, and has not begun since -> what OpenNebula said last
     paused: Paused | None = None
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
-    used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`balancing`)
+    used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`rebalance`)
     prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names
     usage: Usage = msgspec.field(default_factory=Usage)
 

@@ -7,7 +7,7 @@ code and are used by nothing there; memory, cost and hysteresis it does not have
 Theory of operation
   `plan` is a function of what hosts were seen to use and of what runs there; it changes nothing and remembers nothing.  A
   host's use is shared out among its machines by their cores: nobody measures one machine.  Whoever calls it forgets, of both
-  hosts of each move, what they were seen to use (`balancing`): until they have been seen again they take no part.
+  hosts of each move, what they were seen to use (`rebalance`): until they have been seen again they take no part.
 
 Rules
   1. A machine moves only from a host above `high` to one below `low`.  Between the two nothing is done: that is the band.

@@ -14,7 +14,7 @@ Rules
   1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
      grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
   2. So time alone must never make an order start more, except at stated moments for which the core is woken: where time
-     changes the order of the queue (`order_multi_factor`, `book.next_moment`), and where things have their times (`due`:
+     changes the order of the queue (`order_multi_factor`, `jobs.next_moment`), and where things have their times (`due`:
      `order_leases`, `leases_elsewhere`).  A moment follows from facts, so it stands still until one comes.
   3. Who makes way for a start to come is in `clear`; those closings are written before anybody starts.
 
@@ -90,9 +90,9 @@ class Plan(NamedTuple):
 
 
 class Order(NamedTuple):
-    """`foresees`: it asks for the forecast; `makes_way`: it says itself who makes way for whom (`make_way`); `keeps_slots`: it
-    keeps the times of leases (`Plan.clear`, `Plan.due`), and makes way; `reserves_for_all`: each pass plans for everybody, and
-    so looks at each host for each of them; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
+    """`foresees`: it asks for the forecast; `makes_way`: it says itself who makes way for whom (`best_effort`); `keeps_slots`:
+    it keeps the times of leases (`Plan.clear`, `Plan.due`), and makes way; `reserves_for_all`: each pass plans for everybody,
+    and so looks at each host for each of them; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
     (cores and MiB), if that may be more than these fill: demand's question, not one of a pass."""
 
     plan: Callable[[Situation], Plan]

@@ -9,7 +9,7 @@ Theory of operation
   rounded down, is the priority.  Which of the units start is the order below (`backfill`): it works the same queue, sorted by
   points.
   Age and usage change as time passes.  So they are taken as of stated *moments*, the multiples of `period_s` since the epoch:
-  between two of them nobody's priority changes, and the core wakes at the next one (`book`, `ranked`).
+  between two of them nobody's priority changes, and the core wakes at the next one (`jobs`, `ranked`).
 
 Rules
   1. Age: seconds since the job was submitted, or since its last dependency was met, or since it was released by a person, in

@@ -12,7 +12,7 @@ Rules
   1. The turn is that of the next service by name after the one placed last.
   2. Within the share (`order_svmsched_shares`, `service_share`): production of the service with the new unit.  "At most".
   3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 nobody is: the shares are partitions.
-     Who runs longer than was declared loses it (`book`, rule 6); while one does, its service's declarations are not believed.
+     Who runs longer than was declared loses it (`jobs`, rule 6); while one does, its service's declarations are not believed.
   4. The first short one, in turn and order, borrows; not the last one found, as in the printed Algorithm 1.
   5. Hosts are found, and best-effort makes way, by `preemptible_capacity`; a job and its hosts and victims go together.
   6. The *head* is the oldest of those that are first in their service within its share.  Nobody starts in its way (the thesis

@@ -7,7 +7,7 @@ Rules
   1. Whoever fits on what is free makes nobody move.
   2. Else as little best-effort as possible makes way (`preemption.minimal`), in the order that is given: of `svmsched` the
      newest first (latest start, then latest submission: total).  Who can stay beside the new unit on its hosts stays.
-  3. Production never makes way, nor does who is guarded (`guards`).
+  3. Production never makes way, nor does who is guarded (`preemption`).
   4. An attempt that makes way does so on all its hosts.
 """
 

@@ -11,9 +11,9 @@ Theory of operation
 
 Rules
   1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
-  2. Then best-effort, which is there to make way; of both kinds those last who are guarded (`guards`), whatever the policy's
-     price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's
-     first host.
+  2. Then best-effort, which is there to make way; of both kinds those last who are guarded (`batch.preemption`), whatever the
+     policy's price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the
+     group's first host.
      Of equals those last whose end takes longer, by a grace that they asked for (`domain.grace`).  Equals are those whose
      price is the same when it is not seen which jobs they are, with times in whole seconds: jobs that were placed together
      began within one.  By price first: who asks for a grace is not spared for it.

@@ -12,7 +12,7 @@ Rules
   2. Whoever waits for a limit is passed by every order, also by one in which nobody overtakes, and no room is kept for it: it
      waits for its own, not for hosts.  At one limit a wide job may wait as long as narrow ones of the same account keep coming.
   3. What is cut off is never the first start of a pass (its lane had an allowance), so each pass makes progress.
-  4. Best-effort counts as all jobs do, and makes way for production that waits for a limit as for hosts (`make_way`).
+  4. Best-effort counts as all jobs do, and makes way for production that waits for a limit as for hosts (`best_effort`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Theory of operation
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
-  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`ranking`).  A lane is put in
+  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`priority`).  A lane is put in
      order when somebody looks beyond its first unit: to know who of all is first takes no sort, and most lanes have no room.
   3. A lease with a time slot has no lane: it is in `bookings`, and its time is its turn.
   4. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is

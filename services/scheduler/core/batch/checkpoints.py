@@ -12,7 +12,7 @@ Rules
   2. Run time is counted from `attempt.began` to the attempt's closing, as everywhere: what a job does in its grace time, or
      before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
   3. `saved_s` never shrinks.  A job whose checkpoint turned out to be worthless has to say so by failing.
-  4. A job that would be killed keeps nothing: no attempt would go on from it (`Endings.kept_s` asks that).
+  4. A job that would be killed keeps nothing: no attempt would go on from it (`Dispositions.kept_s` asks that).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from services.domain.custody.state import Unit
 from services.scheduler.core.batch.state import Checkpoint, State
 
 
-class Saved:
+class Checkpoints:
     """Reads custody and `State.again`, keeps `State.checkpoints`."""
 
     def __init__(self, custody: Custody, state: State) -> None:

@@ -2,13 +2,17 @@
 
 Theory of operation
   The batch core says which attempts end (broken, cancelled, over a limit, victims of a notice, making way); this module says
-  what becomes of each.  It reads custody and the book, and changes nothing.
+  what becomes of each.  It reads custody and the jobs, and changes nothing.
 
 Rules
   1. Whoever was cancelled ends as cancelled, whatever else befell it.
-  2. A preempted one is disposed of as its job wishes, else as its department does (`reclaim`).  Best-effort is suspended
-     where the cloud can do that, unless its job says otherwise: to make way is what it is for.  Who wishes to migrate may do
-     so on notice alone: who makes way for a job of the department would take the room that is being made.
+  2. A preempted one is disposed of as its job wishes (`on_reclaim`), else as its department does.  One that wishes to be
+     suspended is if the cloud can do it (`CloudConfig.capabilities`) and there is work to save: its guests began, in this
+     attempt or one that was suspended, and its host is still held (a VM whose host was taken is ended at once).  Else it is
+     requeued, and the reason says so; or killed, if that has happened too often (`faults`).  Best-effort is suspended where the
+     cloud can do that, unless its job says otherwise: to make way is what it is for.  One that wishes to migrate moves if other
+     hosts of the department have room at this moment (`reclaim`), else is suspended, else requeued.  It may move on notice
+     alone: one that makes way for a job of the department would take the room that is being made.
   3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
   4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
   5. Whom saving has failed too often (it was requeued for that while it waited, beyond `requeues_max`) is not suspended again.
@@ -27,17 +31,18 @@ from services.domain.capabilities import can
 from services.domain.custody.broken import why_broken
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.core.batch import reclaim
-from services.scheduler.core.batch.book import Book
-from services.scheduler.core.batch.launches import is_counted, is_launch_failure
+from services.scheduler.core.batch.faults import FAULTS_MAX, is_fault
+from services.scheduler.core.batch.jobs import Jobs
+from services.scheduler.core.batch.launches import is_counted, is_its_own, is_launch_failure
+from services.scheduler.core.batch.state import Again
 from services.scheduler.core.state.limits import Limit
 
 
-class Endings:
+class Dispositions:
     """`policy`: the department's settings now."""
 
-    def __init__(self, custody: Custody, book: Book, policy: Callable[[], BatchPolicy]) -> None:
-        self.custody, self.book, self.policy = custody, book, policy
+    def __init__(self, custody: Custody, jobs: Jobs, policy: Callable[[], BatchPolicy]) -> None:
+        self.custody, self.jobs, self.policy = custody, jobs, policy
 
     def close(self, name: str, disposal: Disposal, why: Reason) -> f.AttemptClosed:
         return f.AttemptClosed(unit=name, attempt=self.custody.state.units[name].attempt, disposal=disposal, why=why)
@@ -54,34 +59,34 @@ class Endings:
 
     def _again(self, unit: Unit, why: Reason) -> f.AttemptClosed:
         """By no wish of anybody: it starts again."""
-        state = self.book.state
+        state = self.jobs.state
         again = state.again.get(unit.id)
         if is_launch_failure(unit, why):
-            return reclaim.start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, why))
-        return reclaim.requeue(unit.id, unit.attempt, again, self.policy(), why)
+            return start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, why))
+        return requeue(unit.id, unit.attempt, again, self.policy(), why)
 
     def _words(self, unit: Unit) -> dict[str, str]:
         """What OpenNebula said of the unit's attempt (rule 6)."""
-        said = self.book.state.refused.get(unit.id)
+        said = self.jobs.state.refused.get(unit.id)
         if said is None or said.attempt != unit.attempt:
             return {}
         return {"refused": said.failure, "refused_why": said.why} if said.failure else {"vm": said.why}
 
     def overdue(self, limit: Limit) -> f.AttemptClosed:
         name, policy = limit.unit, self.policy()
-        if limit.kind == "slot" or (limit.kind == "walltime" and self.book.job(name).lease is not None):
+        if limit.kind == "slot" or (limit.kind == "walltime" and self.jobs.job(name).lease is not None):
             return self.close(
-                name, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=self.book.job(name).walltime_s)
+                name, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=self.jobs.job(name).walltime_s)
             )
         if limit.kind == "walltime":
-            return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.book.job(name).walltime_s))
+            return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.jobs.job(name).walltime_s))
         words = self._words(self.custody.state.units[name])
         why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s, **words)
         return self._again(self.custody.state.units[name], why)
 
     def preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
-        attempt, again = self.custody.state.units[name].attempt, self.book.state.again.get(name)
-        return reclaim.close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
+        attempt, again = self.custody.state.units[name].attempt, self.jobs.state.again.get(name)
+        return close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
 
     def moved(self, name: str, why: Reason) -> f.AttemptClosed:
         """It goes on elsewhere at once: its placement follows in the same envelope."""
@@ -105,20 +110,20 @@ class Endings:
         return self._wish(name) == "migrate" and self._can("migrate") and self._has_work(name)
 
     def _has_work(self, name: str) -> bool:
-        return reclaim.saves(self.custody.state.units[name], self._wish(name), self.book.used_s(name))
+        return saves(self.custody.state.units[name], self._wish(name), self.jobs.used_s(name))
 
     def kept_s(self, name: str) -> float:
         """How much of what the unit has run is safe and would be gone on from, were it a victim now, in seconds."""
         spent = self._requeues(name) >= self.policy().requeues_max
-        return 0.0 if spent or self._wish(name) == "kill" else self.book.saved.kept_s(name)
+        return 0.0 if spent or self._wish(name) == "kill" else self.jobs.checkpoints.kept_s(name)
 
     def _requeues(self, name: str) -> int:
-        again = self.book.state.again.get(name)
+        again = self.jobs.state.again.get(name)
         return 0 if again is None else again.requeues
 
     def _wish(self, name: str) -> OnReclaim:
         """Rule 2."""
-        job = self.book.job(name)
+        job = self.jobs.job(name)
         return job.on_reclaim or ("suspend" if job.best_effort and self._able else self.policy().on_reclaim)
 
     @property
@@ -129,3 +134,44 @@ class Endings:
     def _can(self, wish: OnReclaim) -> bool:
         config = self.custody.state.config
         return config is not None and can(config.capabilities, wish)
+
+
+def close_preempted(
+    unit: str, attempt: int, wish: OnReclaim, again: Again | None, policy: BatchPolicy, why: Reason, *, saved: bool
+) -> f.AttemptClosed:
+    """The attempt's host is needed or gone: dispose of it as the job wishes.  `saved`: it can be suspended (`saves`)."""
+    params, instead = dict(why.params), "suspend" if saved else "requeue"
+    if wish in ("suspend", "migrate") and wish != instead:
+        params |= {"asked": wish, "instead": instead}
+    if saved:
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=because(why.code, **params))
+    if wish == "kill":
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=because(why.code, **params))
+    return requeue(unit, attempt, again, policy, because(why.code, **params))
+
+
+def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
+    """True if the job wishes that its work be saved, and there is some.  `used_s`: saved by earlier suspensions."""
+    return wish in ("suspend", "migrate") and (unit.began_at is not None or used_s > 0)
+
+
+def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
+    """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
+    held = counted and is_its_own(again)
+    params: dict[str, int] = {"began": 0}
+    if held:
+        assert again is not None
+        params["failed"] = again.launches + 1
+    why = because(why.code, **(why.params | params))
+    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
+
+
+def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:
+    """Back into the queue, or killed if that has happened too often."""
+    count, most = (0 if again is None else again.requeues), policy.requeues_max
+    if is_fault(why):
+        count, most = (0 if again is None else again.faults), min(FAULTS_MAX, policy.requeues_max)
+    if count < most:
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)
+    spent = because(why.code, **(why.params | {"requeues": count, "requeues_max": most}))
+    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=spent)

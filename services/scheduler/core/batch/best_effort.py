@@ -12,7 +12,7 @@ Rules
   1. Only best-effort makes way, and only for production.  That order of the two never changes while a job lives, so no two jobs
      can end each other in turn; each victim is ended for a job that starts, and production is ended for nobody.
   2. Who goes first is the department's order of victims.  The set is minimal (`preemption`).
-  3. Nobody goes who is guarded (`guards`): a guarded one is as production to the order.  If a start needs more victims than
+  3. Nobody goes who is guarded (`preemption`): a guarded one is as production to the order.  If a start needs more victims than
      the hour has left, the order is asked again with all of them guarded (not with some: who comes first among them changes
      with time, and time alone must start nothing).
   4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nobody makes way

@@ -1,8 +1,8 @@
-"""The book of a batch department: its jobs, their places in the queue, who waits for whom, and how ended ones ended.
+"""The jobs of a batch department: their places in the queue, which of them wait for others, and how ended ones ended.
 
 Theory of operation
-  Told of each fact about a job after custody has folded it, the book asks custody for the unit's state and keeps `State` and
-  the queue in step.  The queue and `dependents` are views: `rebuild` makes them from custody and `State`.
+  After custody has folded a fact about a job, this asks custody for the unit's state, and keeps `State` and the queue in step.
+  The queue and `dependents` are views, made from custody and `State`.
 
 Rules
   1. Eligible (in the queue): pending, not held, no dependency left, no wait after starts that failed (`launches`).
@@ -32,11 +32,11 @@ from schemas.reasons import Code, Reason, because
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
-from services.scheduler.core.batch import reclaim
+from services.scheduler.core.batch.checkpoints import Checkpoints, ran_for
 from services.scheduler.core.batch.dependencies import verdict
+from services.scheduler.core.batch.faults import TAKEN, UNRELIABLE, is_fault
 from services.scheduler.core.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S, Launches, is_launch_failure
-from services.scheduler.core.batch.ranking import Ranking
-from services.scheduler.core.batch.saved import Saved, ran_for
+from services.scheduler.core.batch.priority import Priorities
 from services.scheduler.core.batch.state import ENDED_MAX, WHOLE, Again, Job, State, job_from
 from services.scheduler.core.policies.preemption_costs import resume_s
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner
@@ -45,13 +45,13 @@ from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Booking, Kind, Place, Shape
 
 
-class Book:
+class Jobs:
     def __init__(self, custody: Custody, dept: str, state: State) -> None:
         self.custody, self.dept, self.state = custody, dept, state
         self.queue = Queue(self.length_s, self._budgets())
-        self.ranking = Ranking(custody, dept, state, self.job)
-        self.ranking.look(custody.state.at)
-        self.saved = Saved(custody, state)
+        self.priorities = Priorities(custody, dept, state, self.job)
+        self.priorities.look(custody.state.at)
+        self.checkpoints = Checkpoints(custody, state)
         self.launches = Launches(custody, state)
         self.at = custody.state.at  # until then it has been looked at who waits after starts that failed
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
@@ -131,7 +131,7 @@ class Book:
         """The unit's place in the queue, also while it is not eligible."""
         job, again, element = self.job(unit), self.state.again.get(unit), ELEMENT.match(unit)
         first = job.entered + (int(element[2]) if element else 0)
-        return Place(self.ranking.rank(unit), first if again is None else again.entered, unit)
+        return Place(self.priorities.rank(unit), first if again is None else again.entered, unit)
 
     # ------------------------------------------------------------------------------------------------------- following
 
@@ -187,11 +187,11 @@ class Book:
             self.refresh(unit)
 
     def ranked(self, now: float, room: Room | None = None) -> Queue:
-        """The queue in the order of `now` (`ranking`).  With `room`: an order that time changes stays if nothing fits."""
-        room = room if self.ranking.ages else None
-        matters = self.ranking.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
-        if matters and self.ranking.look(now):
-            self.queue.rank_again(self.ranking.ranks)
+        """The queue in the order of `now` (`priority`).  With `room`: an order that time changes stays if nothing fits."""
+        room = room if self.priorities.ages else None
+        matters = self.priorities.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
+        if matters and self.priorities.look(now):
+            self.queue.rank_again(self.priorities.ranks)
         return self.queue
 
     def held(self, name: str) -> None:
@@ -210,12 +210,12 @@ class Book:
 
     def next_moment(self, decided_at: float) -> float:
         """When the queue may be in another order, if nothing happens."""
-        return self.ranking.next_moment(decided_at, (self.job(unit) for unit in self.queue.where))
+        return self.priorities.next_moment(decided_at, (self.job(unit) for unit in self.queue.where))
 
     def opened(self, unit: str, by: int, hosts: tuple[str, ...] = ()) -> None:
         """`by` (1 or -1) more open attempts of the unit.  `hosts`: of one that is over."""
         if hosts:
-            self.ranking.over(unit, hosts)
+            self.priorities.over(unit, hosts)
         job, budgets = self.job(unit), self.queue.budgets
         if job.throttle:
             self.queue.opened(job_of(unit), by)
@@ -245,7 +245,7 @@ class Book:
         return Budgets.of(self.custody.department(self.dept))
 
     def began(self, unit: str) -> None:
-        self.saved.began(unit)
+        self.checkpoints.began(unit)
         self.launches.began(unit, self.custody.state.units[unit].hosts)
         job = self.job(unit)
         if unit not in job.begun:
@@ -253,8 +253,8 @@ class Book:
             self._tell(unit)
 
     def checkpointed(self, fact: f.CheckpointReported) -> None:
-        """What the unit has done until now is safe (`saved`)."""
-        self.saved.reported(fact)
+        """What the unit has done until now is safe (`checkpoints`)."""
+        self.checkpoints.reported(fact)
 
     def placed(self, unit: str) -> None:
         """Rule 5."""
@@ -275,8 +275,8 @@ class Book:
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         before, again.why = again.why, why or again.why
-        again.shuns = hosts if why is not None and why.code in reclaim.UNRELIABLE else ()
-        again.preempted += why is not None and why.code in reclaim.TAKEN
+        again.shuns = hosts if why is not None and why.code in UNRELIABLE else ()
+        again.preempted += why is not None and why.code in TAKEN
         again.moved += why is not None and why.code is Code.BALANCED
         if known.suspended:
             again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
@@ -318,10 +318,10 @@ class Book:
     def _enter_again(self, again: Again, why: Reason | None) -> None:
         """Rule 2; from the beginning of its work, or from its last checkpoint."""
         again.used_s = 0.0
-        if why is None or reclaim.is_fault(why) or self._policy().requeue_place == "end":
+        if why is None or is_fault(why) or self._policy().requeue_place == "end":
             again.entered = self.state.entries
             self.state.entries += 1
-        if why is not None and reclaim.is_fault(why):
+        if why is not None and is_fault(why):
             again.faults += 1
         elif why is not None:
             again.requeues += 1
@@ -345,7 +345,7 @@ class Book:
         self.launches.forget(unit)
         self.state.again.pop(unit, None)
         self.state.refused.pop(unit, None)
-        self.saved.forget(unit)
+        self.checkpoints.forget(unit)
         job.begun.pop(unit, None)
         job.left -= 1
         if not completed:

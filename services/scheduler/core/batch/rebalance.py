@@ -14,7 +14,7 @@ Rules
   4. A job moves if it runs on one host, its guest has called and its VM is up; not if it is held, cancelled, a lease with a
      time slot or one that asked for hosts with certain labels.
   5. Hosts that are cordoned, in quarantine or taken as a whole neither give nor get (`Room`, rule 1).
-  6. A move costs its job neither a retry nor a requeue, and is no preemption (`Book.over`).
+  6. A move costs its job neither a retry nor a requeue, and is no preemption (`Jobs.over`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,30 @@ from schemas.config import Balance, CloudConfig
 from schemas.facts import Disposal
 from schemas.ids import sort_key
 from schemas.reasons import Code, because
-from services.domain.custody.custody import Custody
+from services.domain.core import NEVER
 from services.domain.custody.state import Unit, vm_key
 from services.domain.observed import worthless
-from services.scheduler.core.batch.book import Book
-from services.scheduler.core.batch.state import State
+from services.scheduler.core.batch.stage import Said
+from services.scheduler.core.batch.view import View
 from services.scheduler.core.policies.balance import Load, Machine, Move, plan
-from services.scheduler.core.state.room import Free, Room
+from services.scheduler.core.state.room import Free
 
 
-class Balancing:
-    """Reads custody, book and room, keeps `State.used`."""
+class Rebalance:
+    """Keeps `State.used`."""
 
-    def __init__(self, custody: Custody, dept: str, state: State, book: Book, room: Room) -> None:
-        self.custody, self.dept, self.state, self.book, self.room = custody, dept, state, book, room
+    def __init__(self, view: View) -> None:
+        self.custody, self.state, self.jobs, self.room = view.custody, view.state, view.jobs, view.room
+        self.view = view
+
+    def __call__(self, said: Said, now: float) -> bool:
+        """Only while there is nothing else to say."""
+        if not said.facts:
+            said.facts += self.facts(self.view.policy.balance, now)
+        return False
+
+    def next_moment(self, after: float) -> float:  # noqa: ARG002
+        return NEVER
 
     # -------------------------------------------------------------------------------------------------------- following
 
@@ -65,7 +75,7 @@ class Balancing:
 
     def _may(self, settings: Balance) -> bool:
         """Rules 1 and 2."""
-        queue = self.book.queue
+        queue = self.jobs.queue
         if not settings.enabled or queue.where or queue.bookings:
             return False
         return able(self.custody.state.config) and len(self.state.used) > 1
@@ -91,15 +101,15 @@ class Balancing:
     def _movable(self, unit: Unit) -> bool:
         """Rule 4."""
         vm = self.custody.state.vms.get(vm_key(unit.id, unit.attempt, 0))
-        if unit.nodes != 1 or unit.began_at is None or unit.held or unit.cancelled or not self.book.has(unit.id):
+        if unit.nodes != 1 or unit.began_at is None or unit.held or unit.cancelled or not self.jobs.has(unit.id):
             return False
-        job = self.book.job(unit.id)
+        job = self.jobs.job(unit.id)
         return vm is not None and vm.started_at is not None and not (job.is_local or job.constraint)
 
     def _machine(self, unit: Unit, now: float) -> Machine:
         assert unit.began_at is not None
         again = self.state.again.get(unit.id)
-        left_s = self.book.ends_at(unit.id, unit.began_at) - now
+        left_s = self.jobs.ends_at(unit.id, unit.began_at) - now
         return Machine(unit.id, unit.cores, unit.memory_mb, left_s, 0 if again is None else again.moved)
 
     def _moved(self, move: Move) -> list[f.Fact]:

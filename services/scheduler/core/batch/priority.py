@@ -1,4 +1,4 @@
-"""Ranks of jobs: by priority, or by points where the order is multi-factor.  A view of the book's state as of a moment.
+"""Ranks of jobs: by priority, or by points where the order is multi-factor.  A view of the core's state as of a moment.
 
 Rules
   1. Without `order = "multi-factor"` a rank is minus the job's priority and that of its quality of service, whatever the time.
@@ -28,7 +28,7 @@ from services.scheduler.core.state.usage import Holding
 BEHIND: Final = 1 << 50  # more than any priority: weights are at most 1e9 points, and there are six
 
 
-class Ranking:
+class Priorities:
     """`job`: of a unit."""
 
     def __init__(self, custody: Custody, dept: str, state: State, job: Callable[[str], Job]) -> None:

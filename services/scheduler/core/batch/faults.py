@@ -1,0 +1,28 @@
+"""What an ended attempt counts for: a preemption, a fault, or neither.
+
+Rules
+  1. Preempted and lost attempts never count against the job's retry budget (PROTOCOL, Jobs).
+  2. What is requeued too often is killed: it would never finish.  Preemptions and lost hosts are counted together, up to
+     `requeues_max`; suspensions and moves are not, since they lose nothing, unless saving fails.  VMs that end without a
+     report are counted up to `FAULTS_MAX`, or a script that crashes its machine would be started for ever.  An attempt that
+     ended before it began is not counted at all: it waits, and may be held (`launches`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from schemas.reasons import Code, Reason
+
+FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
+TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)  # its hosts were wanted otherwise
+PREEMPTING: Final = (*TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
+UNRELIABLE: Final = (
+    Code.VM_ENDED,
+    Code.BOOT_TIMEOUT,
+)  # it may have been the host: another one is tried if there is one
+
+
+def is_fault(why: Reason) -> bool:
+    """True if a requeue for `why` of an attempt that had begun counts as a fault, not as a preemption."""
+    return why.code not in PREEMPTING
