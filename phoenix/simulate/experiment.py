@@ -23,22 +23,22 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from phoenix.cli.units import parse_time_s
 from phoenix.simulate import goal as goals
 from phoenix.simulate import vary as varying
-from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs, check_ranges
+from phoenix.simulate.input_tables import DemandTable, JobsTable, LoadTable, check_inputs
 from phoenix.simulate.sizes import HOSTS_MAX, SPELLING, NoSizes, sizes_of
 from phoenix.simulate.workload import Latencies
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Limits, Policy, WebPolicy
-from schemas.ranges import Range
+from schemas.ranges import between, positive
 from services.domain.capabilities import ALL
 from services.runtime.config.checks import check_cloud
 from services.runtime.config.file import ConfigError, document_of, text_of
-from services.runtime.config.form import Form, Lines, Path_, Problem
+from services.runtime.config.form import Form, Lines, Path_, Problem, ranges
 
 RUNS_MAX: Final = 10_000  # of one experiment: a day of simulating on a large machine
 _WINDOW: Final = re.compile(r"(\d+(\.\d+)?[smhd])+\Z")
@@ -61,14 +61,14 @@ class About(_Table, frozen=True, kw_only=True):
     name: str = ""
     window: str = ""  # "14d"; empty: until everything has ended
     seeds: tuple[int, ...] = (1,)
-    signal_s: float = 20.0  # load is observed that often
+    signal_s: Annotated[float, positive(3600, "between two observations of load")] = 20.0
 
 
 class ClusterTable(_Table, frozen=True, kw_only=True):
-    hosts: int | None = None
+    hosts: Annotated[int | None, between(1, HOSTS_MAX, "hosts of the cluster")] = None
     sizes: Any = None
-    cores: int = 1
-    memory_mb: int = 1 << 20
+    cores: Annotated[int, between(1, 10_000, "of a host")] = 1
+    memory_mb: Annotated[int, between(1, 1 << 30, "of a host")] = 1 << 20
 
 
 class VaryTable(_Table, frozen=True, kw_only=True):
@@ -99,13 +99,6 @@ class Experiment(_Table, frozen=True, kw_only=True):
     signal_s: float
     variants: tuple[Variant, ...]
     goal: tuple[goals.Limit, ...]
-
-
-_RANGES: Final[dict[type, dict[str, Range]]] = {
-    About: {"signal_s": Range(0, 3600, open_low=True)},
-    ClusterTable: {"hosts": Range(1, HOSTS_MAX), "cores": Range(1, 10_000), "memory_mb": Range(1, 1 << 30)},
-    Latencies: {name: Range(0, 86_400) for name in Latencies.__struct_fields__},
-}  # fmt: skip
 
 
 def load(path: Path) -> Experiment:
@@ -184,7 +177,7 @@ def _check_seeds(form: Form, about: About) -> None:
     if not about.seeds or len(set(about.seeds)) < len(about.seeds) or min(about.seeds) < 0:
         right = "should be different whole numbers of 0 or more, for example [1, 2, 3]"
         form.report(("experiment", "seeds"), right, list(about.seeds))
-    check_ranges(form, about, ("experiment",), _RANGES[About])
+    form.problems += ranges(about, ("experiment",))
 
 
 def _check_names(form: Form, vary: tuple[VaryTable, ...]) -> None:
@@ -249,8 +242,7 @@ def read_variant(document: Mapping[str, Any], base: Path, name: str) -> tuple[Va
         limits=form.table(Limits, document.get("limits", {}), ("limits",)),
     )
     sizes = _sizes(form, cluster, needed="goal" not in document)
-    check_ranges(form, cluster, ("cluster",), _RANGES[ClusterTable])
-    check_ranges(form, latencies, ("latencies",), _RANGES[Latencies])
+    form.problems += [*ranges(cluster, ("cluster",)), *ranges(latencies, ("latencies",))]
     for index, department in enumerate(departments):
         check_inputs(form, department, ("department", index))
         if sizes and department.guarantee > min(sizes):

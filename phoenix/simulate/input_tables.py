@@ -7,17 +7,16 @@ ignored is an error: a number of jobs beside a log is a setting that somebody be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from phoenix.cli.units import parse_time_s
 from phoenix.simulate import lublin
 from phoenix.simulate.layout import Mode, Walltime
-from schemas.ranges import Range
-from services.runtime.config.form import Form, Path_
+from schemas.ranges import between, positive
+from services.runtime.config.form import Form, Path_, ranges
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,20 +28,20 @@ class JobsTable(_Table, frozen=True, kw_only=True):
 
     log: Path | None = None
     generator: Literal["lublin"] | None = None
-    jobs: int | None = None  # for the generator, as the next two
-    load: float | None = None  # offered, 0.8: 80 % of `processors`; None: the model's own
-    processors: int | None = None  # of the machine that the jobs are made for, whatever the size of ours
-    estimate_factor: float = lublin.ESTIMATE_FACTOR  # of requested times
+    jobs: Annotated[int | None, between(1, 10_000_000, "for the generator, as the next two")] = None
+    load: Annotated[float | None, positive(10, "offered, 0.8: 80 % of `processors`; None: the model's own")] = None
+    processors: Annotated[int | None, between(1, 1 << 24, "of the machine that the jobs are made for")] = None
+    estimate_factor: Annotated[float, between(0, 1000, "of requested times")] = lublin.ESTIMATE_FACTOR
     part: tuple[str, ...] = ()  # ["7d", "21d"]: what is submitted from the one to the other; empty: everything
     mode: Mode = "whole-hosts"
     walltime: Walltime = "requested"
     kill_overruns: bool = False
     use_memory: bool = True
-    load_factor: float = 1.0
-    time_factor: float = 1.0
-    run_factor: float = 1.0
-    checkpoint_s: float = 0.0  # after so much work a job saves what it has done; 0: never
-    checkpoint_cost_s: float = 0.0  # for so long each time
+    load_factor: Annotated[float, positive(1000, "1.2: 20 % more load")] = 1.0
+    time_factor: Annotated[float, positive(1000, "stretches all times")] = 1.0
+    run_factor: Annotated[float, positive(1000, "stretches run times and limits; 0.5: hosts twice as fast")] = 1.0
+    checkpoint_s: Annotated[float, between(0, 1e9, "work after which a job saves what it has done; 0: never")] = 0.0
+    checkpoint_cost_s: Annotated[float, between(0, 1e9, "how long saving takes")] = 0.0
 
 
 class WebTable(_Table, frozen=True, kw_only=True):
@@ -50,61 +49,35 @@ class WebTable(_Table, frozen=True, kw_only=True):
 
     csv: Path | None = None
     generator: Literal["daily"] | None = None
-    measured_on: float | None = None  # instances that utilisation was measured on
-    days: float | None = None  # for the generator, as all below
-    night_share: float | None = None
-    weekend_share: float | None = None
-    noise: float | None = None
-    crowds_per_week: float | None = None
-    crowd_height: float | None = None
-    crowd_rise_s: float | None = None
-    crowd_decay_s: float | None = None
+    measured_on: Annotated[float | None, positive(1e6, "instances that utilisation was measured on")] = None
+    days: Annotated[float | None, positive(3660, "for the generator, as all below")] = None
+    night_share: Annotated[float | None, positive(1, "of the day's peak, at night")] = None
+    weekend_share: Annotated[float | None, positive(1, "of a weekday's load, at the weekend")] = None
+    noise: Annotated[float | None, between(0, 10, "around the shape")] = None
+    crowds_per_week: Annotated[float | None, between(0, 10_000, "flash crowds")] = None
+    crowd_height: Annotated[float | None, between(0, 1000, "of a flash crowd")] = None
+    crowd_rise_s: Annotated[float | None, positive(1e6, "until a crowd is there")] = None
+    crowd_decay_s: Annotated[float | None, positive(1e6, "until a crowd has gone")] = None
 
 
 class DemandTable(WebTable, frozen=True, kw_only=True):
     """Instances that are asked for, whatever the load."""
 
     column: Literal["instances", "requests", "utilisation"] | None = None
-    peak: int | None = None  # instances for the most requests
+    peak: Annotated[int | None, between(1, 1e6, "instances for the most requests")] = None
 
 
 class LoadTable(WebTable, frozen=True, kw_only=True):
     """Work that keeps instances busy; the department's own rule decides how many there are."""
 
     column: Literal["requests", "utilisation"] | None = None
-    capacity: float | None = None  # requests a second that one instance serves
-    peak: float | None = None  # of a generator: instances that are busy at the peak
+    capacity: Annotated[float | None, positive(1e9, "requests a second that one instance serves")] = None
+    peak: Annotated[float | None, positive(1e6, "of a generator: instances that are busy at the peak")] = None
 
 
 SHAPE: Final = tuple(
     name for name in WebTable.__struct_fields__ if name not in ("csv", "generator", "measured_on", "days")
 )
-_WEB: Final = {
-    "measured_on": Range(0, 1e6, open_low=True),
-    "days": Range(0, 3660, open_low=True),
-    "night_share": Range(0, 1, open_low=True),
-    "weekend_share": Range(0, 1, open_low=True),
-    "noise": Range(0, 10),
-    "crowds_per_week": Range(0, 10_000),
-    "crowd_height": Range(0, 1000),
-    "crowd_rise_s": Range(0, 1e6, open_low=True),
-    "crowd_decay_s": Range(0, 1e6, open_low=True),
-}
-_RANGES: Final[dict[type, dict[str, Range]]] = {
-    JobsTable: {
-        "jobs": Range(1, 10_000_000),
-        "load": Range(0, 10, open_low=True),
-        "processors": Range(1, 1 << 24),
-        "estimate_factor": Range(0, 1000),
-        "load_factor": Range(0, 1000, open_low=True),
-        "time_factor": Range(0, 1000, open_low=True),
-        "run_factor": Range(0, 1000, open_low=True),
-        "checkpoint_s": Range(0, 1e9),
-        "checkpoint_cost_s": Range(0, 1e9),
-    },
-    DemandTable: _WEB | {"peak": Range(1, 1e6)},
-    LoadTable: _WEB | {"capacity": Range(0, 1e9, open_low=True), "peak": Range(0, 1e6, open_low=True)},
-}
 _MADE: Final[dict[type, tuple[str, ...]]] = {  # keys for a generator only
     JobsTable: ("jobs", "load", "processors"),
     DemandTable: ("days", *SHAPE),
@@ -115,14 +88,6 @@ _NEEDED: Final[dict[type, dict[str, str]]] = {  # keys that a generator needs
     DemandTable: {"peak": "instances at the peak", "days": "how many days"},
     LoadTable: {"peak": "instances that are busy at the peak", "days": "how many days"},
 }
-
-
-def check_ranges(form: Form, table: msgspec.Struct, path: Path_, ranges: Mapping[str, Range], label: str = "") -> None:
-    """Report each value of the table that is out of its range."""
-    for name, allowed in ranges.items():
-        value = getattr(table, name)
-        if value is not None and not allowed.holds(value):
-            form.report((*path, name), allowed.right, value, label)
 
 
 def check_inputs(form: Form, table: Any, path: Path_) -> None:
@@ -147,7 +112,7 @@ def check_inputs(form: Form, table: Any, path: Path_) -> None:
 
 
 def _check_source(form: Form, table: JobsTable | DemandTable | LoadTable, path: Path_, label: str) -> None:
-    check_ranges(form, table, path, _RANGES[type(table)], label)
+    form.problems += ranges(table, path, label)
     key = "log" if isinstance(table, JobsTable) else "csv"
     file: Path | None = getattr(table, key)
     mistyped = any(problem.path == (*path, "generator") for problem in form.problems)  # told already, and meant

@@ -5,11 +5,12 @@ All times are seconds since the beginning of the experiment (time 0 of every inp
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from schemas.config import CloudConfig, OnReclaim
+from schemas.ranges import between
 
 UNLIMITED_S: Final = 1e9  # a walltime that nothing reaches
 End = Literal["completed", "killed", "timeout", "cancelled", "failed", "stopped", "refused", "unfinished"]
@@ -94,16 +95,24 @@ class WebInput(msgspec.Struct, frozen=True, kw_only=True):
         return max([self.end_s, *(at for at, _ in self.demand[-1:]), *(at for at, _ in self.load[-1:])])
 
 
+def _within_a_day(description: str) -> msgspec.Meta:
+    return between(0, 86_400, description)
+
+
 class Latencies(msgspec.Struct, frozen=True, kw_only=True):
     """How long what the executor and OpenNebula do takes, in seconds."""
 
-    boot_s: float = 0.0  # from placement until all guests have called
-    end_s: float = 0.0  # from a closed attempt or a released host until the host is clear
-    drain_s: float = 0.0  # from its last new session until a web instance's last one has ended
-    suspend_s: float = 0.0  # more than `end_s` if memory has to be written
-    resume_s: float = 0.0  # instead of boot_s
-    suspend_mb_per_s: float = 0.0  # and so much memory a second, of one VM of a job after the other; 0: at once
-    resume_mb_per_s: float = 0.0
+    boot_s: Annotated[float, _within_a_day("from placement until all guests have called")] = 0.0
+    end_s: Annotated[float, _within_a_day("from a closed attempt or a released host until the host is clear")] = 0.0
+    drain_s: Annotated[float, _within_a_day("from a web instance's last new session until its last one has ended")] = (
+        0.0
+    )
+    suspend_s: Annotated[float, _within_a_day("more than `end_s` if memory has to be written")] = 0.0
+    resume_s: Annotated[float, _within_a_day("instead of boot_s")] = 0.0
+    suspend_mb_per_s: Annotated[float, _within_a_day("memory written, one VM of a job after the other; 0: at once")] = (
+        0.0
+    )
+    resume_mb_per_s: Annotated[float, _within_a_day("memory read; 0: at once")] = 0.0
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,21 @@ def test_every_setting_is_in_the_sample_configuration() -> None:
     assert missing - {"batch", "web", "users"} == set()
 
 
+def test_a_range_that_the_sample_configuration_says_is_that_of_the_field() -> None:
+    text = (ROOT / "deploy" / "phoenix.toml").read_text()
+    said = re.findall(r"^(\w+) = \S+ # .*?\b(\d[\d.]*) to (\d+)\b", text, flags=re.MULTILINE)
+    assert {key for key, _, _ in said} >= {"weight", "memory_per_core_mb", "reservations_max"}
+    for key, low, high in said:
+        (found,) = {
+            (allowed.low, allowed.high)
+            for name, field in FIELDS.items()
+            if name.split(".")[1] == key and isinstance(field.type, inspect.Metadata)
+            for allowed in [(field.type.extra or {}).get("range")]
+            if allowed is not None
+        }
+        assert found == (float(low), float(high)), key
+
+
 def test_the_documents_of_schemas_show_sentences_and_ranges() -> None:
     shown = json.loads((ROOT / "schemas" / "config.json").read_text())["$defs"]
     target = shown["WebPolicy"]["properties"]["target"]
