@@ -163,7 +163,7 @@ async def test_opennebula_that_is_away_for_a_while_costs_nothing(scene: Stage) -
     await scene.submit("2")
     await scene.place("2", "host001")
     await scene.report("1")
-    await scene.until(lambda: scene.core.fleet.tracks["1/1/0"].failures > 0, "calls fail")
+    await scene.until(lambda: scene.core.vm_reconciler.observed_vms["1/1/0"].failures > 0, "calls fail")
     assert scene.host("host000") == scene.host("host001") == "held"
     scene.one._runner = runner = web.ServerRunner(web.Server(scene.one._handle, access_log=None))
     await runner.setup()

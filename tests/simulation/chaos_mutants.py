@@ -18,12 +18,12 @@ from services.domain.custody import effects, fold, preconditions
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
 from services.executor.core import allocations as launches_module
-from services.executor.core.allocations import Launches
+from services.executor.core.allocations import Allocations
 from services.executor.core.calls import Call, Deploy, Terminate
 from services.executor.core.executor import ExecutorCore
-from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.host_reconciler import HostReconciler
 from services.executor.core.ledger import Ledger, LedgerState
-from services.executor.core.vm_reconciler import Fleet
+from services.executor.core.vm_reconciler import VmReconciler
 from services.provisioner.core import turns
 from services.provisioner.core.provisioner import ProvisionerCore, Said
 from services.scheduler.core.batch.close_ended import CloseEnded
@@ -34,9 +34,9 @@ from tests.simulation.chaos_node import Message, Node
 from tests.support.mutants import without_precondition
 
 _closings, _grant, _calls, _want = (
-    CloseEnded._closings, ProvisionerCore._grant, Fleet.calls, Ledger._want
+    CloseEnded._closings, ProvisionerCore._grant, VmReconciler.calls, Ledger._want
 )  # fmt: skip
-_ended, _post_init, _send, _termination = Ledger._ended, Node.__post_init__, Chaos.send, Fleet._termination
+_ended, _post_init, _send, _termination = Ledger._ended, Node.__post_init__, Chaos.send, VmReconciler._termination
 
 
 def _forgets_what_is_doomed(core: ExecutorCore) -> bytes:
@@ -47,7 +47,7 @@ def _seizes_within_quota(custody: Custody, fact: f.HostSeized, _writer: str) -> 
     return preconditions._not_held(custody, fact.host, fact.dept)
 
 
-def _clears_at_once(_desk: HostDesk, host: Any, _now: float) -> list[f.Fact]:
+def _clears_at_once(_desk: HostReconciler, host: Any, _now: float) -> list[f.Fact]:
     return [f.HostCleared(host=host.name)]
 
 
@@ -72,12 +72,12 @@ def _grants_what_drains(core: ProvisionerCore, said: Said, now: float) -> bool:
         states["free"] = free
 
 
-def _deploys_before_it_is_journaled(fleet: Fleet, now: float, limit: int) -> list[Call]:
+def _deploys_before_it_is_journaled(vm_reconciler: VmReconciler, now: float, limit: int) -> list[Call]:
     """X1: as soon as the allocation is answered."""
-    made = _calls(fleet, now, limit)
-    for key, fact in fleet.launches.allocated.items():
-        host = fleet.custody.state.hosts.get(fact.host)
-        if host is not None and key not in fleet.tracks:
+    made = _calls(vm_reconciler, now, limit)
+    for key, fact in vm_reconciler.allocations.allocated.items():
+        host = vm_reconciler.custody.state.hosts.get(fact.host)
+        if host is not None and key not in vm_reconciler.observed_vms:
             made.append(Deploy(key, fact.vm, fact.host, host.one_id))
     return made
 
@@ -93,9 +93,9 @@ def _starts_again(ledger: Ledger, fact: f.VmEnded, meta: Any) -> None:
         unit.broken = broken
 
 
-def _always_soft(fleet: Fleet, key: str, now: float) -> Terminate | None:
+def _always_soft(vm_reconciler: VmReconciler, key: str, now: float) -> Terminate | None:
     """X4: `kill_by` is forgotten."""
-    made = _termination(fleet, key, now)
+    made = _termination(vm_reconciler, key, now)
     return None if made is None else Terminate(made.key, made.vm, False)
 
 
@@ -146,18 +146,18 @@ MUTANTS: Final[dict[str, list[tuple[Any, str, Any]]]] = {
         (ProvisionerCore, "_seize_overdue", lambda *_: False)
     ],
     # executor
-    "X1: deployed before it is journaled": [(Fleet, "calls", _deploys_before_it_is_journaled)],
+    "X1: deployed before it is journaled": [(VmReconciler, "calls", _deploys_before_it_is_journaled)],
     "X2: what has ended starts again": [
         (Ledger, "_ended", _starts_again),
         (effects, "_break", lambda *_: None),
     ],
     "X3: a VM starts where another one is ending": [(Ledger, "has_room", lambda *_: True)],
     "X3: an attempt starts beside its predecessor": [(Ledger, "older_open", lambda *_: False)],
-    "X4: nothing is ended hard": [(Fleet, "_termination", _always_soft)],
-    "X4: a VM that will not die is waited for": [(Fleet, "_watch_stuck", lambda *_: None)],
-    "X5: a host is cleared before its VMs are gone": [(HostDesk, "_clear", _clears_at_once)],
+    "X4: nothing is ended hard": [(VmReconciler, "_termination", _always_soft)],
+    "X4: a VM that will not die is waited for": [(VmReconciler, "_watch_stuck", lambda *_: None)],
+    "X5: a host is cleared before its VMs are gone": [(HostReconciler, "_clear", _clears_at_once)],
     "X6: VMs of others are taken for its own": [(launches_module, "parse_vm_tag", _takes_others_for_its_own)],
-    "X6: what is ours and unknown is left": [(Launches, "_adopt_or_end", lambda *_: None)],
+    "X6: what is ours and unknown is left": [(Allocations, "_adopt_or_end", lambda *_: None)],
     # shells
     "S1: the expected sequence is asked from the broker": [(Chaos, "send", _asks_the_broker_what_to_expect)],
     "S2: the broker does not fence": [(Chaos, "fenced", False)],

@@ -24,7 +24,7 @@ from services.executor.core.calls import Allocate, Call, HostSight, HostsSeen, P
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_health import Known
 from services.executor.core.ledger import LedgerState, Room
-from services.executor.core.observed_vm import Track
+from services.executor.core.observed_vm import ObservedVm
 from services.executor.core.site_fault import Ended
 from services.executor.core.utilisation_reports import Seen
 from tests.simulation.worlds_lands import EXECUTOR, Lands, Numbers, Violation, feed, no_judge, normalise, pack
@@ -41,13 +41,13 @@ _PARTS: Final = (
     "probation",
     "bands",
     "site",
-)  # of fleet and host desk: owners with views of their own
+)  # of vm_reconciler and host host_reconciler: owners with views of their own
 
 
 class FleetView(msgspec.Struct, array_like=True):
-    """What `Fleet` remembers."""
+    """What `VmReconciler` remembers."""
 
-    tracks: dict[str, Track]
+    observed_vms: dict[str, ObservedVm]
     started: Names
     ended: dict[str, str]
     stuck: Names
@@ -62,7 +62,7 @@ class FleetView(msgspec.Struct, array_like=True):
 
 
 class LaunchesView(msgspec.Struct, array_like=True):
-    """What `Launches` remembers."""
+    """What `Allocations` remembers."""
 
     audited: bool
     allocating: dict[str, Allocate]
@@ -78,7 +78,7 @@ class LaunchesView(msgspec.Struct, array_like=True):
 
 
 class DeskView(msgspec.Struct, array_like=True):
-    """What `HostDesk` remembers."""
+    """What `HostReconciler` remembers."""
 
     polled: bool
     pool_wanted: bool
@@ -93,7 +93,7 @@ class DeskView(msgspec.Struct, array_like=True):
 
 
 class AppraisalView(msgspec.Struct, array_like=True):
-    """What `Appraisal` remembers."""
+    """What `HostHealth` remembers."""
 
     known: dict[str, Known]
 
@@ -125,14 +125,14 @@ class SiteView(msgspec.Struct, array_like=True):
 
 
 class BrakeView(msgspec.Struct, array_like=True):
-    """What `Brake` remembers."""
+    """What `AllocationBackoff` remembers."""
 
     refusals: int
     until: float
 
 
 class BandsView(msgspec.Struct, array_like=True):
-    """What `Bands` remembers."""
+    """What `UtilisationReports` remembers."""
 
     seen: dict[str, Seen]
 
@@ -165,11 +165,11 @@ class Service(msgspec.Struct, array_like=True):
 
     custody: bytes
     ledger: LedgerView
-    desk: DeskView
-    fleet: FleetView
-    launches: LaunchesView
-    brake: BrakeView
-    appraisal: AppraisalView
+    host_reconciler: DeskView
+    vm_reconciler: FleetView
+    allocations: LaunchesView
+    backoff: BrakeView
+    health: AppraisalView
     probation: ProbationView
     bands: BandsView
     site: SiteView
@@ -192,14 +192,14 @@ class Process:
         core = self.core
         return (
             (core.ledger, LedgerView),
-            (core.desk, DeskView),
-            (core.fleet, FleetView),
-            (core.fleet.launches, LaunchesView),
-            (core.fleet.launches.brake, BrakeView),
-            (core.desk.appraisal, AppraisalView),
-            (core.desk.probation, ProbationView),
-            (core.desk.bands, BandsView),
-            (core.desk.site, SiteView),
+            (core.host_reconciler, DeskView),
+            (core.vm_reconciler, FleetView),
+            (core.vm_reconciler.allocations, LaunchesView),
+            (core.vm_reconciler.allocations.backoff, BrakeView),
+            (core.host_reconciler.health, AppraisalView),
+            (core.host_reconciler.probation, ProbationView),
+            (core.host_reconciler.utilisation, BandsView),
+            (core.host_reconciler.site, SiteView),
         )
 
     def dump(self) -> bytes:
@@ -220,13 +220,13 @@ class Process:
             core.custody.state.config = config
         views = (
             service.ledger,
-            service.desk,
-            service.fleet,
-            service.launches,
-            service.brake,
-            service.appraisal,
+            service.host_reconciler,
+            service.vm_reconciler,
+            service.allocations,
+            service.backoff,
+            service.health,
             service.probation,
-            service.bands,
+            service.utilisation,
             service.site,
         )
         for (owner, kind), view in zip(self._owners, views, strict=True):
@@ -263,23 +263,23 @@ def _forget_what_is_not_read(custody: Custody) -> None:
 def _tidy_ticks(process: Process) -> None:
     """Ticks as their place among polls and looks that are on their way: nothing else compares them."""
     core, poll = process.core, process.poll
-    desk, ledger, fleet = core.desk, core.ledger, core.fleet
-    flying = sorted([*desk.looking.values(), *([poll[0]] if poll else [])])
+    host_reconciler, ledger, vm_reconciler = core.host_reconciler, core.ledger, core.vm_reconciler
+    flying = sorted([*host_reconciler.looking.values(), *([poll[0]] if poll else [])])
     place = {tick: 3 * (index + 1) for index, tick in enumerate(flying)}
 
     def among(tick: int) -> int:
         return 3 * bisect_left(flying, tick) + 1
 
-    valid = [host for host, tick in desk.empty.items() if tick > ledger.touched.get(host, 0)]
-    desk.looking = {host: place[tick] for host, tick in desk.looking.items()}
-    desk.looks = {host: among(tick) for host, tick in desk.looks.items()}
+    valid = [host for host, tick in host_reconciler.empty.items() if tick > ledger.touched.get(host, 0)]
+    host_reconciler.looking = {host: place[tick] for host, tick in host_reconciler.looking.items()}
+    host_reconciler.looks = {host: among(tick) for host, tick in host_reconciler.looks.items()}
     ledger.touched.update({host: among(tick) for host, tick in ledger.touched.items()})
-    desk.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
-    for track in fleet.tracks.values():
-        track.heard = among(track.heard)
+    host_reconciler.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
+    for observed in vm_reconciler.observed_vms.values():
+        observed.heard = among(observed.heard)
     ledger.saved_at = {vm: among(tick) for vm, tick in ledger.saved_at.items()}
-    launches = fleet.launches
-    launches.unsure = {key: (among(tick), call) for key, (tick, call) in launches.unsure.items()}
+    allocations = vm_reconciler.allocations
+    allocations.unsure = {key: (among(tick), call) for key, (tick, call) in allocations.unsure.items()}
     if poll is not None:
         process.poll = place[poll[0]], poll[1]
     ledger.tick = 3 * len(flying) + 2

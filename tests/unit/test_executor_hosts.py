@@ -57,10 +57,10 @@ def test_a_host_whose_name_no_subject_could_carry_is_left_out() -> None:
     bench.hosts["a b"] = host_sight("a b", 7)
     bench.see_hosts()
     assert [x.host for x in bench.decide() if isinstance(x, f.HostDescribed)] == ["h0"]
-    assert list(bench.core.desk.ignored) == ["a b"]
+    assert list(bench.core.host_reconciler.ignored) == ["a b"]
     del bench.hosts["a b"]
     bench.see_hosts()
-    assert not bench.core.desk.ignored
+    assert not bench.core.host_reconciler.ignored
 
 
 def test_hosts_that_are_gone_before_they_were_looked_at_are_not_asked_for_for_ever() -> None:

@@ -154,7 +154,7 @@ def test_x7_a_first_deploy_in_doubt_that_was_repeated_leaves_nothing_to_save(rep
     assert isinstance(deploy, Deploy)
     if not repeated:
         bench.answer(deploy)  # it happens, and nobody hears of it
-        bench.core.fleet.tracks["1/1/0"].busy = True
+        bench.core.vm_reconciler.observed_vms["1/1/0"].busy = True
     bench.core.observe(Result(deploy, Outcome.UNSURE), bench.now)
     bench.poll()
     bench.now += 1.0

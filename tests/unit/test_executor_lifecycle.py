@@ -159,9 +159,9 @@ COMES_AS: dict[tuple[Aim, Told], Told] = {
 def aim_of(bench: Bench) -> Aim:
     """Of the first VM, whichever attempt it is bound to."""
     bench.calls(0)
-    track = bench.core.fleet.track(0)
+    track = bench.core.vm_reconciler.observed_vm(0)
     assert track is not None
-    return bench.core.fleet.aim(track, bench.now)
+    return bench.core.vm_reconciler.aim(track, bench.now)
 
 
 @pytest.mark.parametrize("told", Told)
@@ -230,7 +230,9 @@ def seen(aim: Aim, phase: Phase | None) -> Bench:
     bench = AIMED[aim]()
     where = "h0"
     if phase is Phase.ELSEWHERE and aim is not Aim.RUN:
-        bench.core.fleet.tracks[KEY].phase = phase  # it was bound, and its next attempt has come to this aim
+        bench.core.vm_reconciler.observed_vms[
+            KEY
+        ].phase = phase  # it was bound, and its next attempt has come to this aim
         return bench
     if phase is Phase.ELSEWHERE:
         bench.close("1", disposal=f.Disposal.MIGRATE)
@@ -258,7 +260,7 @@ def test_every_aim_and_phase(aim: Aim, phase: Phase | None) -> None:
     bench.core.ledger.dirty[bench.custody.index.vm_ids[0]] = None
     if act is Act.CONDEMN:
         assert follows(bench) == ["terminate hard"]
-        track = bench.core.fleet.track(0)
+        track = bench.core.vm_reconciler.observed_vm(0)
         assert track is not None
         assert track.condemned
     elif act is Act.DOUBT:

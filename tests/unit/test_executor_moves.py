@@ -267,7 +267,7 @@ def test_x7_a_resume_whose_effect_is_seen_is_in_doubt_no_more() -> None:
     [deploy] = bench.calls()
     bench.answer(deploy)  # it happens …
     bench.calls()
-    bench.core.fleet.tracks["1/2/0"].busy = True
+    bench.core.vm_reconciler.observed_vms["1/2/0"].busy = True
     bench.core.observe(Result(deploy, Outcome.UNSURE), bench.now)  # … and nobody hears of it
     bench.settle()
     bench.close("1", attempt=2, disposal=SUSPEND)
@@ -436,7 +436,7 @@ def test_x3_no_rank_moves_before_all_are_bound() -> None:
     bench = held("h0", "h1", "h2", count=3)
     first, second = bench.run("1", "h0", "h1")
     bench.vms[second] = Phase.MOVING
-    bench.core.fleet.tracks["1/1/1"].phase = Phase.MOVING
+    bench.core.vm_reconciler.observed_vms["1/1/1"].phase = Phase.MOVING
     bench.close("1", disposal=MIGRATE)
     bench.place("1", "h1", "h2", attempt=2)
     [bound] = bench.decide()

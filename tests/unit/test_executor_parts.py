@@ -10,9 +10,9 @@ from schemas.config import Hosts
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, Phase, Sample
-from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE, STEP_S, Appraisal
+from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE, STEP_S, HostHealth
 from services.executor.core.ledger import Room
-from services.executor.core.observed_vm import RETRY_MAX_S, RETRY_S, Track
+from services.executor.core.observed_vm import RETRY_MAX_S, RETRY_S, ObservedVm
 from services.executor.core.overcommit import MARGIN, Overcommit, cores_offered
 from services.executor.core.probation import (
     FORGIVEN,
@@ -59,7 +59,7 @@ def test_what_is_due_comes_out_once_in_the_order_of_time() -> None:
 
 @pytest.mark.parametrize("asked", ["soft_at", "hard_at", "condemned"])
 def test_whose_end_was_asked_in_any_way_is_asked_to_end(asked: str) -> None:
-    track = Track("1/1/0", 7)
+    track = ObservedVm("1/1/0", 7)
     assert not track.is_asked_to_end
     setattr(track, asked, "failed" if asked == "condemned" else 0.0)
     assert track.is_asked_to_end
@@ -75,14 +75,16 @@ def test_whose_end_was_asked_in_any_way_is_asked_to_end(asked: str) -> None:
     ],
 )
 def test_the_next_attempt_begins_with_nothing_asked_of_its_vm(before: Phase, host: str, after: Phase) -> None:
-    track = Track("1/1/0", 7, "h0", before, deployed=True, refused="no", cold=True, saved_at=1.0, unknown_since=1.0)
+    track = ObservedVm(
+        "1/1/0", 7, "h0", before, deployed=True, refused="no", cold=True, saved_at=1.0, unknown_since=1.0
+    )
     track.try_later(100.0, Timers())
     track.rebind("1/2/0", host)
-    assert track == Track("1/2/0", 7, host, after)
+    assert track == ObservedVm("1/2/0", 7, host, after)
 
 
 def test_after_a_call_without_a_useful_answer_it_waits_longer_each_time() -> None:
-    track, timers = Track("1/1/0", 7), Timers()
+    track, timers = ObservedVm("1/1/0", 7), Timers()
     for waits_s in (RETRY_S, 2 * RETRY_S, 4 * RETRY_S):
         track.try_later(100.0, timers)
         assert track.not_before == 100.0 + waits_s
@@ -278,18 +280,18 @@ def sight(**what: object) -> HostSight:
 
 class Judge:
     def __init__(self, **rules: object) -> None:
-        self.rules, self.appraisal = Hosts(**rules), Appraisal()  # type: ignore[arg-type]
+        self.rules, self.health = Hosts(**rules), HostHealth()  # type: ignore[arg-type]
         self.rooms: dict[int, Room] = {}
         self.stamp = 0
 
     def sampled(self, now: float, used_cpu: int = 0) -> None:
         self.stamp += 1
-        self.appraisal.sampled("h0", Sample(self.stamp, used_cpu), now)
+        self.health.sampled("h0", Sample(self.stamp, used_cpu), now)
 
     def of(
         self, now: float, before: tuple[int, int] | None = None, was_late: bool = False, **what: object
     ) -> HostSight:
-        return self.appraisal.of(sight(**what), self.rules, now, self.rooms.get, before, was_late)
+        return self.health.of(sight(**what), self.rules, now, self.rooms.get, before, was_late)
 
     def look(self, begin: float, seconds: float) -> HostSight:
         """Looks in short steps; the last one."""
@@ -346,7 +348,7 @@ def test_the_same_sample_again_is_no_news() -> None:
     judge = Judge(monitor_late_s=100.0)
     judge.sampled(1000.0)
     judge.look(1000.0, 50.0)
-    judge.appraisal.sampled("h0", Sample(1, 0), 1050.0)
+    judge.health.sampled("h0", Sample(1, 0), 1050.0)
     assert judge.look(1050.0, 50.0).apart == LATE
 
 
@@ -364,8 +366,8 @@ def test_one_that_is_gone_is_forgotten() -> None:
     judge = Judge(monitor_late_s=100.0)
     judge.sampled(1000.0)
     judge.look(1000.0, 150.0)
-    judge.appraisal.forget("h0")
-    judge.appraisal.forget("h0")
+    judge.health.forget("h0")
+    judge.health.forget("h0")
     assert judge.of(1150.0).apart == ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from schemas import facts as f
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase
-from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.host_reconciler import HostReconciler
 from tests.support.executor_bench import Bench, held
 
 
@@ -38,8 +38,8 @@ def broken(**rules: float) -> Bench:
     return bench
 
 
-def desk(bench: Bench) -> HostDesk:
-    return bench.core.desk
+def desk(bench: Bench) -> HostReconciler:
+    return bench.core.host_reconciler
 
 
 def test_the_number_of_failures_is_the_configurations() -> None:

@@ -391,11 +391,11 @@ def test_who_waits_for_a_job_is_neither_doomed_nor_live() -> None:
 def test_nothing_is_deployed_that_is_not_journaled_nor_allocated_that_is() -> None:
     bench = held()
     bench.run("1", "h0")
-    fleet = bench.core.fleet
+    fleet = bench.core.vm_reconciler
     fleet.deploys["1/1/0"] = None
     assert bench.core.check() == []
     fleet.deploys["9/1/0"] = None
-    fleet.launches.allocating = {key: Allocate("1", 1, 0, "h0", 1, 64, key) for key in ("1/1/0", "9/1/0")}
+    fleet.allocations.allocating = {key: Allocate("1", 1, 0, "h0", 1, 64, key) for key in ("1/1/0", "9/1/0")}
     assert bench.core.check() == [
         "9/1/0 is to be deployed and not journaled (X1)",
         "1/1/0 is allocated again (X2)",

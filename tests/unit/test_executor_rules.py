@@ -15,19 +15,19 @@ from schemas import facts as f
 from schemas.ids import parse_vm_tag
 from services.domain.custody import effects
 from services.executor.core import allocations as launches
-from services.executor.core.allocations import Launches
+from services.executor.core.allocations import Allocations
 from services.executor.core.calls import Call, Deploy, Phase, Terminate
-from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.host_reconciler import HostReconciler
 from services.executor.core.ledger import Ledger
 from services.executor.core.lifecycle import ASKED, TOLD, Act, Aim, Told
-from services.executor.core.vm_reconciler import Fleet
+from services.executor.core.vm_reconciler import VmReconciler
 from tests.unit import test_executor_hosts as hosts
 from tests.unit import test_executor_moves as moves
 from tests.unit import test_executor_strays as strays
 from tests.unit import test_executor_vms as vms
 from tests.unit import test_executor_warm as warm
 
-_calls, _termination, _want, _ended = Fleet.calls, Fleet._termination, Ledger._want, Ledger._ended
+_calls, _termination, _want, _ended = VmReconciler.calls, VmReconciler._termination, Ledger._want, Ledger._ended
 Broken = list[tuple[Any, Any, Any]]
 
 
@@ -40,11 +40,11 @@ class Rule(NamedTuple):
     given: Mapping[str, Any] = MappingProxyType({})
 
 
-def _deploys_unjournaled(executor: Fleet, now: float, limit: int) -> list[Call]:
+def _deploys_unjournaled(executor: VmReconciler, now: float, limit: int) -> list[Call]:
     early = [
         Deploy(key, fact.vm, fact.host, 0)
-        for key, fact in executor.launches.allocated.items()
-        if key not in executor.tracks
+        for key, fact in executor.allocations.allocated.items()
+        if key not in executor.observed_vms
     ]
     return _calls(executor, now, limit) + early
 
@@ -56,7 +56,7 @@ def _wants_again(ledger: Ledger, fact: f.VmEnded, meta: Any) -> None:
     _want(ledger, unit)
 
 
-def _never_hard(executor: Fleet, key: str, now: float) -> Terminate | None:
+def _never_hard(executor: VmReconciler, key: str, now: float) -> Terminate | None:
     made = _termination(executor, key, now)
     return None if made is None else Terminate(made.key, made.vm, False)
 
@@ -66,7 +66,7 @@ def _all_are_ours(tag: str) -> tuple[str, str, int, int]:
     return (strays.CLOUD, *found[1:]) if found is not None else (strays.CLOUD, "1", 1, 0)
 
 
-def _resumes_unbound(executor: Fleet, now: float, limit: int) -> list[Call]:
+def _resumes_unbound(executor: VmReconciler, now: float, limit: int) -> list[Call]:
     """As soon as its place is known."""
     saved = executor.custody.state.saved
     return _calls(executor, now, limit) + [
@@ -80,12 +80,12 @@ def _resumes_unbound(executor: Fleet, now: float, limit: int) -> list[Call]:
 RULES = [
     Rule(
         "X1: deployed before it is journaled",
-        [(Fleet, "calls", _deploys_unjournaled)],
+        [(VmReconciler, "calls", _deploys_unjournaled)],
         vms.test_x1_nothing_is_deployed_before_its_id_has_come_back_through_the_journal,
     ),
     Rule(
         "X1: what was allocated too late is kept",
-        [(Launches, "_journal", lambda *_: None)],
+        [(Allocations, "_journal", lambda *_: None)],
         vms.test_x1_what_was_allocated_for_an_attempt_that_is_dead_by_now_is_deleted_unjournaled,
     ),
     Rule(
@@ -120,11 +120,13 @@ RULES = [
         vms.test_x4_a_host_that_is_waited_for_is_given_the_short_grace,
     ),
     Rule(
-        "X4: never hard", [(Fleet, "_termination", _never_hard)], vms.test_x4_graceful_then_hard_at_kill_by_then_again
+        "X4: never hard",
+        [(VmReconciler, "_termination", _never_hard)],
+        vms.test_x4_graceful_then_hard_at_kill_by_then_again,
     ),
     Rule(
         "X4: what will not die is waited for",
-        [(Fleet, "_watch_stuck", lambda *_: None)],
+        [(VmReconciler, "_watch_stuck", lambda *_: None)],
         vms.test_x4_a_vm_that_will_not_die_makes_its_host_lost,
     ),
     Rule(
@@ -144,7 +146,7 @@ RULES = [
     ),
     Rule(
         "X5: cleared without a look",
-        [(HostDesk, "_clear", lambda _desk, host, _now: [f.HostCleared(host=host.name)])],
+        [(HostReconciler, "_clear", lambda _desk, host, _now: [f.HostCleared(host=host.name)])],
         hosts.test_x5_an_idle_host_is_looked_at_as_soon_as_it_is_released,
     ),
     Rule(
@@ -160,18 +162,18 @@ RULES = [
     ),
     Rule(
         "X6: what is ours and unknown is left",
-        [(Launches, "_adopt_or_end", lambda *_: None)],
+        [(Allocations, "_adopt_or_end", lambda *_: None)],
         strays.test_x6_what_is_ours_and_unknown_is_ended,
         {"phase": Phase.RUNNING, "tag": f"{strays.CLOUD}/1/1/0"},
     ),
     Rule(
         "X7: resumed before it is bound",
-        [(Fleet, "calls", _resumes_unbound)],
+        [(VmReconciler, "calls", _resumes_unbound)],
         moves.test_x7_a_resumed_vm_is_bound_in_the_journal_before_it_is_deployed,
     ),
     Rule(
         "X7: what is suspended is begun anew",
-        [(Launches, "_resumed", lambda *_: None)],
+        [(Allocations, "_resumed", lambda *_: None)],
         moves.test_x7_all_ranks_go_on_where_they_were_and_none_is_made_anew,
     ),
     Rule(
@@ -186,22 +188,22 @@ RULES = [
     ),
     Rule(
         "X7: moving takes as long as it likes",
-        [(Fleet, "_is_late", lambda *_: False)],
+        [(VmReconciler, "_is_late", lambda *_: False)],
         moves.test_x7_what_has_not_moved_in_time_is_ended_hard,
     ),
     Rule(
         "X7: a resume in doubt is forgotten",
-        [(Fleet, "_saved", lambda executor, track, _now: executor.ended.update({track.key: f.SUSPENDED}))],
+        [(VmReconciler, "_saved", lambda executor, track, _now: executor.ended.update({track.key: f.SUSPENDED}))],
         moves.test_x7_a_resume_in_doubt_is_repeated_but_its_vm_is_not_saved_again,
     ),
     Rule(
         "X7: wherever it runs, it has moved",
-        [(Fleet, "_place", lambda _tracks, _track, sight: sight.phase)],
+        [(VmReconciler, "_place", lambda _tracks, _track, sight: sight.phase)],
         moves.test_x7_a_migration_that_comes_back_is_not_tried_again,
     ),
     Rule(
         "X7: a saved VM that runs is left alone",
-        [(Launches, "seen_strange", lambda *_: None)],
+        [(Allocations, "seen_strange", lambda *_: None)],
         moves.test_x7_a_saved_vm_that_runs_though_nobody_asked_is_ended,
     ),
     Rule(

@@ -13,10 +13,10 @@ from services.executor.core.calls import (
     Terminate,
     VmsSeen,
 )
-from services.executor.core.observed_vm import Track
+from services.executor.core.observed_vm import ObservedVm
 from tests.support.executor_bench import held
 from tests.support.executor_stage import FAST
-from tests.unit.test_executor_fleet import journaled, moving, see, tell, track
+from tests.unit.test_executor_vm_reconciler import journaled, moving, observed_vm, see, tell
 
 MIGRATE = f.Disposal.MIGRATE
 
@@ -51,14 +51,14 @@ def test_an_answer_about_a_vm_that_is_gone_is_nobodys() -> None:
 def test_while_a_call_is_in_flight_sights_of_its_vm_say_nothing_and_then_those_begun_after_it() -> None:
     bench, deploy = journaled()
     see(bench, deploy.vm, Phase.FAILED)
-    assert track(bench).phase is Phase.HELD
+    assert observed_vm(bench).phase is Phase.HELD
     early = bench.core.ticket()
     tell(bench, deploy, Outcome.OK)
-    heard = track(bench).heard
+    heard = observed_vm(bench).heard
     assert early < heard
     for ticket, phase in ((early, Phase.MOVING), (heard, Phase.RUNNING)):
         bench.core.observe(VmsSeen(ticket, [deploy.vm], [Sight(deploy.vm, Phase.RUNNING)]), bench.now)
-        assert track(bench).phase is phase
+        assert observed_vm(bench).phase is phase
     assert bench.decide() == [f.VmStarted(unit="1", attempt=1, rank=0)]
 
 
@@ -66,16 +66,16 @@ def test_where_it_runs_is_known_again_only_when_it_was_seen_since_the_last_call(
     bench, deploy = journaled()
     tell(bench, deploy, Outcome.OK)
     see(bench, deploy.vm, Phase.RUNNING, one_host=0)
-    assert track(bench).one_host == 0
+    assert observed_vm(bench).one_host == 0
     see(bench, deploy.vm, Phase.RUNNING)
-    assert track(bench).one_host == 0
+    assert observed_vm(bench).one_host == 0
     bench.decide()
     bench.close("1", disposal=MIGRATE)
     bench.place("1", "h1", attempt=2)
     bench.decide()
     [migrate] = bench.calls()
     tell(bench, migrate, Outcome.OK)
-    assert track(bench, "1/2/0").one_host == -1
+    assert observed_vm(bench, "1/2/0").one_host == -1
 
 
 @pytest.mark.parametrize(
@@ -93,12 +93,12 @@ def test_it_may_yet_arrive_if_its_newest_record_is_there_or_a_call_is_in_doubt(
     one_host: int, doubted: bool, deployed: bool, phase: Phase, so: bool
 ) -> None:
     bench = held()
-    found = Track("1/1/0", 7, "h1", phase, deployed=deployed, one_host=one_host)
+    found = ObservedVm("1/1/0", 7, "h1", phase, deployed=deployed, one_host=one_host)
     if doubted:
-        bench.core.fleet.doubted[7] = False
-    assert bench.core.fleet._may_arrive(found) is so
+        bench.core.vm_reconciler.doubted[7] = False
+    assert bench.core.vm_reconciler._may_arrive(found) is so
     bench.custody.state.hosts.pop("h1")
-    assert bench.core.fleet._may_arrive(found) is (so and one_host != 1)
+    assert bench.core.vm_reconciler._may_arrive(found) is (so and one_host != 1)
 
 
 def test_a_sight_that_shows_nothing_new_leaves_it_as_it_is() -> None:
@@ -109,14 +109,14 @@ def test_a_sight_that_shows_nothing_new_leaves_it_as_it_is() -> None:
     bench.core.ledger.dirty.clear()
     see(bench, deploy.vm, Phase.RUNNING, why="words")
     assert not bench.core.ledger.dirty
-    assert track(bench).why == ""
+    assert observed_vm(bench).why == ""
 
 
 def test_a_sight_that_does_not_say_where_a_moving_vm_runs_is_none() -> None:
     bench, migrate = moving()
     tell(bench, migrate, Outcome.OK)
     see(bench, migrate.vm, Phase.RUNNING)
-    assert track(bench, "1/2/0").phase is Phase.MOVING
+    assert observed_vm(bench, "1/2/0").phase is Phase.MOVING
     assert bench.decide() == []
     see(bench, migrate.vm, Phase.RUNNING, one_host=1)
     assert bench.decide() == [f.VmStarted(unit="1", attempt=2, rank=0)]

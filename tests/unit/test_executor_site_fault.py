@@ -395,7 +395,7 @@ def test_a_new_leader_tries_at_once_and_waits_as_long_for_somebody_who_wants_a_s
 
 def test_who_found_no_room_says_nothing_of_the_site_and_rests() -> None:
     bench = held("h0", "h1", "h2")
-    desk = bench.core.desk
+    desk = bench.core.host_reconciler
     bench.configure(quarantine_after=1)
     for n in range(3):
         assert not desk.start_failed(f"h{n}", f"{n + 1}/1/0", bench.now, f"VM {NO_ROOM} in host")
@@ -434,7 +434,7 @@ def test_while_somebody_is_tried_a_start_is_wanted() -> None:
     bench = held()
     [vm] = bench.run("1", "h0")
     assert vm == 0
-    site = bench.core.desk.site
+    site = bench.core.host_reconciler.site
     bench.write("executor", f.StartsPaused(since=bench.now, failed=3, tried=3, why="x"))
     site.settle(bench.now, woken=False, waiting=False)
     site.starts("h0", "1/1/0", bench.now)

@@ -66,7 +66,7 @@ def test_x6_what_is_ours_and_unknown_is_ended(phase: Phase, tag: str) -> None:
     bench.answer(Terminate("#9", 9, True))
     bench.audit()
     bench.settle()
-    assert bench.core.fleet.strays == {}
+    assert bench.core.vm_reconciler.strays == {}
     assert bench.vms.keys().isdisjoint([9])
 
 
@@ -125,7 +125,7 @@ def test_what_is_known_by_now_is_no_stranger_and_those_after_it_are_looked_at_al
         Sight(vm + 2, Phase.RUNNING, tag=f"{CLOUD}/6/1/0"),
     )
     assert [call for call in bench.calls() if isinstance(call, Terminate)] == [Terminate(f"#{vm + 2}", vm + 2, True)]
-    assert list(bench.core.fleet.strays) == [vm + 2]
+    assert list(bench.core.vm_reconciler.strays) == [vm + 2]
 
 
 def test_the_tick_of_a_lost_answer_is_before_any_poll_that_can_tell_of_it() -> None:
@@ -133,7 +133,7 @@ def test_the_tick_of_a_lost_answer_is_before_any_poll_that_can_tell_of_it() -> N
     bench.place("1", "h0")
     [allocate] = bench.calls()
     bench.answer(allocate, Outcome.UNSURE)
-    [tick] = [tick for tick, _ in bench.core.fleet.launches.unsure.values()]
+    [tick] = [tick for tick, _ in bench.core.vm_reconciler.allocations.unsure.values()]
     bench.audit(tick)
     assert bench.calls() == []
     bench.audit(tick + 1)
@@ -148,7 +148,7 @@ def test_a_rank_for_which_a_vm_was_found_is_asked_for_no_more(outcome: Outcome) 
     bench.core.observe(Result(allocate, outcome, failure=Failure.QUOTA if outcome is Outcome.LATER else ""), bench.now)
     bench.vms[9], bench.tags[9] = Phase.HELD, f"{CLOUD}/1/1/0"
     bench.audit()
-    launches = bench.core.fleet.launches
+    launches = bench.core.vm_reconciler.allocations
     assert [list(found) for found in (launches.later, launches.unsure, bench.core.ledger.wants)] == [[], [], []]
     assert [fact.vm for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == [9]
     bench.now += 60.0
@@ -173,7 +173,7 @@ def test_an_audit_is_wanted_before_the_first_one_and_when_something_is_not_known
     assert bench.core.audit_wanted
     bench.audit()
     assert not bench.core.audit_wanted
-    bench.core.desk.suspicious = True
+    bench.core.host_reconciler.suspicious = True
     assert bench.core.audit_wanted
     bench.audit()
     assert not bench.core.audit_wanted

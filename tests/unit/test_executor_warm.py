@@ -37,7 +37,7 @@ def test_a_completed_jobs_vm_is_left_alone_for_the_moment_in_which_its_guest_may
     assert bench.core.wake_at() <= bench.now
     assert bench.calls() == [Terminate("1/1/0", vm, False)]
     bench.now += FAST.kill_s
-    bench.core.fleet.tracks["1/1/0"].busy = False
+    bench.core.vm_reconciler.observed_vms["1/1/0"].busy = False
     bench.core.ledger.dirty["1/1/0"] = None
     assert bench.calls() == [Terminate("1/1/0", vm, True)]
 
@@ -398,10 +398,10 @@ def test_who_is_to_make_room_is_taken_over_by_nobody_any_more() -> None:
     assert kinds(bench.decide()) == ["vm.ended"]
     bench.place("3", "h0")
     assert [fact for fact in bench.decide() if isinstance(fact, f.VmAllocated)] == []
-    assert "1/1/0" in bench.core.fleet.evicted
+    assert "1/1/0" in bench.core.vm_reconciler.evicted
     bench.now += 0.1
     bench.settle()
-    assert bench.core.fleet.evicted == {}
+    assert bench.core.vm_reconciler.evicted == {}
     assert bench.custody.state.vms["3/1/0"].vm != vm
 
 
@@ -433,8 +433,8 @@ def test_what_was_promised_to_a_job_is_forgotten_with_the_binding_and_ends_if_th
     bench, vm = parked()
     bench.place("2", "h0")
     bench.settle()
-    assert not bench.core.fleet.launches.is_promised(vm)
-    assert bench.core.fleet.launches.promised == {}
+    assert not bench.core.vm_reconciler.allocations.is_promised(vm)
+    assert bench.core.vm_reconciler.allocations.promised == {}
 
 
 def test_several_that_wait_for_one_that_lingers_are_each_woken_when_that_is_over() -> None:
@@ -444,7 +444,7 @@ def test_several_that_wait_for_one_that_lingers_are_each_woken_when_that_is_over
     for unit in ("2", "3"):
         bench.place(unit, "h0")
         assert bench.calls() == []
-    waking = bench.core.fleet.launches.waking
+    waking = bench.core.vm_reconciler.allocations.waking
     assert sorted(waking) == ["2/1/0", "3/1/0"]
     bench.now = bench.core.wake_at()
     assert [type(call) for call in bench.calls()] == [Terminate, Allocate, Allocate]

@@ -90,9 +90,10 @@ def test_a_host_that_the_same_storm_set_apart_is_let_off() -> None:
     site = Storm(24)
     site.fails = refused
     site.submit()
-    site.core.desk.probation.failed("h5", site.now, site.core.desk.rules)  # it was the third in a row there
-    site.core.desk.probation.failed("h5", site.now, site.core.desk.rules)
-    site.core.desk.start_failed("h5", "7/1/0", site.now, REFUSED)
+    hosts = site.core.host_reconciler
+    for _ in range(2):  # the next one is the third in a row there
+        hosts.probation.failed("h5", site.now, hosts.rules)
+    site.core.host_reconciler.start_failed("h5", "7/1/0", site.now, REFUSED)
     site.pass_time(STEP_S)
     assert site.set_apart() == ["h5"]
     site.submit()

@@ -21,6 +21,12 @@ WINDOW_S = 20.0
 # The core, its autoscaler with the rule and the signals, the claim, hosts with what is held, what is looked at, boot limits,
 # what hosts could carry, custody.
 FILES_MAX = 11
+BOUNDS = {
+    "schedule": ("Mon-Fri 08:00-18:00 at least 6",),
+    "forecast_days": 3,
+    "up_limits": ("4 in 60s",),
+    "turns_per_hour_max": 6,
+}
 
 
 def site(hosts: int = 4, *, held: int = 1, cores: int = 4, maximum: int | None = None, **policy: Any) -> World:
@@ -81,6 +87,26 @@ def test_a_load_observation_enters_few_files_where_nothing_else_is_configured(
     facts, files = entered(lambda: web_core.decide_anew(world.now))
     assert [type(fact) for fact in facts] == kinds
     assert len(files) <= FILES_MAX, files
+
+
+def test_what_the_configuration_does_not_name_is_not_among_the_stages() -> None:
+    plain, busy = core(site(unreachable_s=0.0)), core(site(**BOUNDS))
+    assert [len(stages) for stages in (plain.autoscaler.floors, plain.autoscaler.bounds, plain.autoscaler.moments)] == [
+        1, 1, 0
+    ]  # fmt: skip
+    assert [len(stages) for stages in (busy.autoscaler.floors, busy.autoscaler.bounds, busy.autoscaler.moments)] == [
+        3, 3, 4
+    ]  # fmt: skip
+    beside = {stage.__name__ for stage in busy.stages} - {stage.__name__ for stage in plain.stages}
+    assert beside == {"_replace_unready"}
+
+
+def test_a_department_that_is_not_configured_any_more_has_no_releases_to_advance() -> None:
+    world = site()
+    before = {stage.__name__ for stage in core(world).stages}
+    world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud()))
+    gone = before - {stage.__name__ for stage in core(world).stages}
+    assert gone == {"_replace_unready", "_judge_release", "_advance_release"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- the window

@@ -16,7 +16,7 @@ from __future__ import annotations
 from services.executor.core.call_errors import Failure, pause_s
 
 
-class Brake:
+class AllocationBackoff:
     def __init__(self) -> None:
         self.refusals = 0  # in a row
         self.until = 0.0

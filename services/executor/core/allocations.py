@@ -13,7 +13,7 @@ Rules
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
       after it has shown that there is no VM with its tag
   X6  a VM of ours that the journal does not know is adopted if it is on HOLD for a live attempt's rank without one; else it
-      is an orphan: the fleet ends it.  Others' VMs are `foreign`, and nobody touches them
+      is an orphan: the vm_reconciler ends it.  Others' VMs are `foreign`, and nobody touches them
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, Protocol
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
 from services.domain.custody.state import Unit, vm_key
-from services.executor.core.allocation_backoff import Brake
+from services.executor.core.allocation_backoff import AllocationBackoff
 from services.executor.core.call_errors import Failure, pause_s
 from services.executor.core.calls import Allocate, Outcome, Phase, Result, Sight
 from services.executor.core.ledger import Ledger
@@ -44,7 +44,7 @@ class Finder(Protocol):
         """X3 allows that the parked VM `key` runs the rank `want`; if others that wait are in its way, they go."""
 
 
-class Launches:
+class Allocations:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers, self.custody = ledger, timers, ledger.custody
         self.audited = False  # a whole pool has been seen: what an earlier leader left behind is known
@@ -52,11 +52,11 @@ class Launches:
         self.unsure: dict[str, tuple[int, Allocate]] = {}  # -> tick of the failure
         self.later: dict[str, Allocate] = {}  # refused; wanted again at a time
         self.refusals: dict[str, int] = {}  # allocations refused in a row
-        self.brake = Brake()
+        self.backoff = AllocationBackoff()
         self.untold: dict[str, f.VmRefused] = {}  # unit -> what OpenNebula says; to be written once an attempt
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
         self.promised: dict[int, str] = {}  # id of a VM that is there -> key in `allocated` that takes it over
-        self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the fleet to end
+        self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the vm_reconciler to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
@@ -136,7 +136,7 @@ class Launches:
         """At most `limit` allocations, which count as in flight from now on."""
         found: list[Allocate] = []
         wants = self.ledger.wants
-        limit = self.brake.room(limit, len(self.allocating), now)
+        limit = self.backoff.room(limit, len(self.allocating), now)
         while self.audited and wants and len(found) < limit:
             want = wants.pop(next(iter(wants)))
             if self.custody.live(want.unit, want.attempt):
@@ -151,7 +151,7 @@ class Launches:
         del self.allocating[call.key]
         if result.outcome is Outcome.OK:
             self.refusals.pop(call.key, None)
-            self.brake.succeeded()
+            self.backoff.succeeded()
             self._journal(call, result.vm)
         elif result.outcome is Outcome.UNSURE:
             self.unsure[call.key] = (self.ledger.next_tick(), call)
@@ -161,7 +161,7 @@ class Launches:
             self._tell(call, result)
             self.ledger.wants[call.key] = call  # behind the others: a smaller one may be granted
             failure = Failure(result.failure) if result.failure else Failure.OTHER
-            self.timers.set(self.brake.refused(failure, now), BRAKE)
+            self.timers.set(self.backoff.refused(failure, now), BRAKE)
         else:
             failures = self.refusals[call.key] = self.refusals.get(call.key, 0) + 1
             self.later[call.key] = call

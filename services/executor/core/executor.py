@@ -6,9 +6,9 @@ Theory of operation
   leader looks.  Level-triggered: `decide` gives the facts and `calls` the calls that follow from both views, whatever
   message came last; a lost poll or answer delays and never decides.
 
-      apply(fact) ──▶ ledger ─┐                      ┌─▶ decide(now)  vm.allocated · vm.started · vm.ended
-                              ├─▶ fleet, host desk ──┤               host.described · cleared · lost · removed · quarantined
-      observe(poll, answer) ──┘                      └─▶ calls(now, limit)   allocate · deploy · terminate · look
+      apply(fact) ──▶ ledger ─┐                     ┌─▶ decide(now)  vm.allocated · vm.started · vm.ended
+                              ├─▶ vm_reconciler ────┤                host.described · cleared · lost · removed · quarantined
+      observe(poll, answer) ──┘   host_reconciler   └─▶ calls(now, limit)   allocate · deploy · terminate · look
 
 Rules (PROTOCOL.md, Executor)
   X1, X3, X4: `vm_reconciler`, by the tables of `lifecycle`.  X2, X6: `allocations`.  X5: `host_reconciler`.  X4's deadlines,
@@ -28,10 +28,10 @@ from schemas.envelope import FACTS_MAX
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
-from services.executor.core.host_reconciler import TIMER, HostDesk
+from services.executor.core.host_reconciler import TIMER, HostReconciler
 from services.executor.core.ledger import Ledger, LedgerState
 from services.executor.core.timers import Timers
-from services.executor.core.vm_reconciler import Fleet
+from services.executor.core.vm_reconciler import VmReconciler
 
 _decoder: Final = msgspec.msgpack.Decoder(LedgerState)
 
@@ -46,8 +46,8 @@ class ExecutorCore:
 
     def _start_world(self) -> None:
         self.timers = Timers()
-        self.desk = HostDesk(self.ledger, self.timers)
-        self.fleet = Fleet(self.ledger, self.desk, self.timers)
+        self.host_reconciler = HostReconciler(self.ledger, self.timers)
+        self.vm_reconciler = VmReconciler(self.ledger, self.host_reconciler, self.timers)
 
     # ---------------------------------------------------------------------------------------------------------- the fold
 
@@ -64,10 +64,10 @@ class ExecutorCore:
     def check(self) -> list[str]:
         found = self.ledger.check()
         vms = self.custody.state.vms
-        for key in self.fleet.deploys:
+        for key in self.vm_reconciler.deploys:
             if key not in vms:
                 found.append(f"{key} is to be deployed and not journaled (X1)")
-        for key in self.fleet.launches.allocating:
+        for key in self.vm_reconciler.allocations.allocating:
             if key in vms:
                 found.append(f"{key} is allocated again (X2)")
         return found
@@ -94,47 +94,47 @@ class ExecutorCore:
         elif isinstance(observation, VmsSeen):
             there = {sight.vm: None for sight in observation.vms}
             for sight in observation.vms:
-                self.fleet.see(sight, observation.ticket, now)
+                self.vm_reconciler.see(sight, observation.ticket, now)
             missing = [vm for vm in observation.asked if vm not in there]
-            self.fleet.missing(missing, observation.ticket, now)
+            self.vm_reconciler.missing(missing, observation.ticket, now)
         elif isinstance(observation, PoolSeen):
-            self.desk.suspicious = False
-            self.fleet.seen_pool(observation.vms, observation.strange, observation.ticket, now)
+            self.host_reconciler.suspicious = False
+            self.vm_reconciler.seen_pool(observation.vms, observation.strange, observation.ticket, now)
         elif isinstance(observation, HostTold):
-            self.desk.told(observation.one_id)
+            self.host_reconciler.told(observation.one_id)
         else:
-            self.desk.see_pool(observation, now, self._ours(), self.fleet.launches.foreign)
+            self.host_reconciler.see_pool(observation, now, self._ours(), self.vm_reconciler.allocations.foreign)
 
     def _answered(self, result: Result, now: float) -> None:
         if isinstance(result.call, Look):
-            self.desk.looked(result, now, self._ours(), self.fleet.launches.foreign)
+            self.host_reconciler.looked(result, now, self._ours(), self.vm_reconciler.allocations.foreign)
         else:
-            self.fleet.result(result, now)
+            self.vm_reconciler.result(result, now)
 
     def _ours(self) -> dict[int, str]:
-        strays, saved = self.fleet.strays, self.custody.state.saved
+        strays, saved = self.vm_reconciler.strays, self.custody.state.saved
         if not strays and not saved:
             return self.custody.index.vm_ids
         return {**dict.fromkeys(saved, ""), **self.custody.index.vm_ids, **strays}
 
     def strangers(self, sights: list[Sight]) -> list[int]:
         """Ids in a pool whose tags are to be read before it is observed."""
-        return self.fleet.strangers(sights)
+        return self.vm_reconciler.strangers(sights)
 
     # ---------------------------------------------------------------------------------------------------- what follows
 
     def decide(self, now: float) -> list[f.Fact]:
         self._settle(now)
-        facts = self.fleet.facts()
-        facts += self.desk.facts(now)
+        facts = self.vm_reconciler.facts()
+        facts += self.host_reconciler.facts(now)
         facts = [*facts, *self._lose_stuck()][:FACTS_MAX]
-        self.fleet.said(facts)
+        self.vm_reconciler.said(facts)
         return facts
 
     def _lose_stuck(self) -> list[f.Fact]:
         hosts = self.custody.state.hosts
-        stuck = [name for name in self.fleet.stuck if name in hosts and hosts[name].state != "lost"]
-        self.fleet.stuck = dict.fromkeys(stuck)
+        stuck = [name for name in self.vm_reconciler.stuck if name in hosts and hosts[name].state != "lost"]
+        self.vm_reconciler.stuck = dict.fromkeys(stuck)
         return [f.HostLost(host=name, reason="stuck") for name in stuck]
 
     def calls(self, now: float, limit: int) -> list[Call]:
@@ -142,37 +142,37 @@ class ExecutorCore:
         self._settle(now)
         if limit <= 0:
             return []
-        looks: list[Call] = list(self.desk.calls(limit))
-        return looks + self.fleet.calls(now, limit - len(looks))
+        looks: list[Call] = list(self.host_reconciler.calls(limit))
+        return looks + self.vm_reconciler.calls(now, limit - len(looks))
 
     def wake_at(self) -> float:
         return self.timers.next()
 
     def watch_list(self) -> list[int]:
         """Ids of VMs in transition, for the next targeted poll."""
-        return self.fleet.watch_list()
+        return self.vm_reconciler.watch_list()
 
     @property
     def audit_wanted(self) -> bool:
         """The next look at the whole pool should not wait for its turn."""
-        launches = self.fleet.launches
-        return not launches.audited or bool(launches.unsure) or self.desk.suspicious
+        allocations = self.vm_reconciler.allocations
+        return not allocations.audited or bool(allocations.unsure) or self.host_reconciler.suspicious
 
     @property
     def hosts_wanted(self) -> bool:
-        return not self.desk.polled or self.desk.pool_wanted
+        return not self.host_reconciler.polled or self.host_reconciler.pool_wanted
 
     def _settle(self, now: float) -> None:
         """Bring the derived queues up to date with fold, world and time."""
         due = self.timers.due(now)
         for name in due:
             if name.startswith(TIMER):
-                self.desk.news[name[len(TIMER) :]] = None
+                self.host_reconciler.news[name[len(TIMER) :]] = None
         for what in self.ledger.freed:
-            self.fleet.unblock(what)
+            self.vm_reconciler.unblock(what)
             if what.startswith("h:"):
-                self.desk.news[what[2:]] = None
+                self.host_reconciler.news[what[2:]] = None
         self.ledger.freed.clear()
-        self.fleet.settle(now, [name for name in due if not name.startswith(TIMER)])
-        if self.desk.news:
-            self.desk.facts(now)  # finds out which looks are needed; what follows is returned by decide
+        self.vm_reconciler.settle(now, [name for name in due if not name.startswith(TIMER)])
+        if self.host_reconciler.news:
+            self.host_reconciler.facts(now)  # finds out which looks are needed; what follows is returned by decide

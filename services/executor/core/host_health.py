@@ -1,7 +1,7 @@
 """What a host that OpenNebula shows is worth: may something be started there, may it be relied on, and what does it offer.
 
 Theory of operation
-  A raw `HostSight` is what one answer says.  `Appraisal.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
+  A raw `HostSight` is what one answer says.  `HostHealth.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
   lost), `apart` (nothing new is started there, what runs goes on), `usable`, and the cores and memory that it offers *us*.
   What is remembered between sights is small, belongs to this leader alone and is never journaled.
 
@@ -66,7 +66,7 @@ class Known(msgspec.Struct):
     heard: bool = False  # a sample newer than the first one that this leader found
 
 
-class Appraisal:
+class HostHealth:
     """Of the hosts that this leader sees."""
 
     def __init__(self) -> None:

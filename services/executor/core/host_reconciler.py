@@ -28,12 +28,12 @@ from schemas.config import Hosts
 from schemas.ids import HOST
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
-from services.executor.core.host_health import EXCLUDED, LATE, STANDING, Appraisal
+from services.executor.core.host_health import EXCLUDED, LATE, STANDING, HostHealth
 from services.executor.core.ledger import Ledger, Room
 from services.executor.core.probation import NO_ROOM, Probation
 from services.executor.core.site_fault import WINDOW_S, SiteFault
 from services.executor.core.timers import Timers
-from services.executor.core.utilisation_reports import Bands
+from services.executor.core.utilisation_reports import UtilisationReports
 
 LOOKS_MAX: Final = (
     16  # more hosts than this are looked at by one pool: a host.info takes 1.5 ms, a pool of 1,000 hosts 44 ms
@@ -48,7 +48,7 @@ _NOTHING: Final = Room(0, 0)
 _DEFAULT: Final = Hosts()  # until a configuration is adopted
 
 
-class HostDesk:
+class HostReconciler:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers = ledger, timers
         self.custody = ledger.custody
@@ -59,7 +59,11 @@ class HostDesk:
         self.looks: dict[str, int] = {}  # hosts that need one -> since which tick
         self.looking: dict[str, int] = {}  # in flight -> ticket
         self.not_before: dict[str, float] = {}
-        self.appraisal, self.probation, self.bands = Appraisal(), Probation(ledger.custody), Bands(ledger)
+        self.health, self.probation, self.utilisation = (
+            HostHealth(),
+            Probation(ledger.custody),
+            UtilisationReports(ledger),
+        )
         self.site = SiteFault(ledger, timers)
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
 
@@ -112,7 +116,7 @@ class HostDesk:
             if HOST.match(sight.name):
                 sample = pool.samples.get(sight.one_id)
                 if sample is not None:
-                    self.appraisal.sampled(sight.name, sample, now)
+                    self.health.sampled(sight.name, sample, now)
                     self._sampled(sight, sample, now)
                 now_there[sight.name] = self._appraised(sight, now, ours, foreign)
             else:
@@ -121,8 +125,8 @@ class HostDesk:
             if self._differs(self.seen.get(name), now_there.get(name)) or not self.polled:
                 self._tell(name)
             if name not in now_there:
-                self.appraisal.forget(name)
-                self.bands.forget(name)
+                self.health.forget(name)
+                self.utilisation.forget(name)
         self.seen, self.polled, self.pool_wanted = now_there, True, False
         self.ignored = unusable
         self.looks = {name: tick for name, tick in self.looks.items() if name in now_there and tick > pool.ticket}
@@ -135,7 +139,7 @@ class HostDesk:
         """What it really uses of what is there."""
         if sight.cores > 0 and sight.memory_mb > 0:
             cpu, memory = sample.used_cpu / (100 * sight.cores), sample.used_memory_kb / (1024 * sight.memory_mb)
-            if self.bands.sampled(sight.name, cpu, memory, sample.at, now):
+            if self.utilisation.sampled(sight.name, cpu, memory, sample.at, now):
                 self.news[sight.name] = None
 
     def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
@@ -148,7 +152,7 @@ class HostDesk:
         def room(vm: int) -> Room | None:
             return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
 
-        return self.appraisal.of(sight, self.rules, now, room, before, was_late)
+        return self.health.of(sight, self.rules, now, room, before, was_late)
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:
@@ -243,7 +247,7 @@ class HostDesk:
             return [_describe(seen)]
         if host.state in _TO_CLEAR and seen.apart != LATE:
             return self._clear(host, now)
-        observed = self.bands.fact(name, now)
+        observed = self.utilisation.fact(name, now)
         return [] if observed is None else [observed]
 
     @staticmethod

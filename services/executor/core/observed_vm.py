@@ -13,7 +13,7 @@ RETRY_MAX_S: Final = 5.0
 
 
 @dataclass(slots=True)
-class Track:
+class ObservedVm:
     """`phase` None: not seen yet by this leader.  `heard`: tick at which the last call about it ended.  `cold`: it could not
     migrate while it runs, and is saved and deployed instead."""
 

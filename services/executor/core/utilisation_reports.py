@@ -60,7 +60,7 @@ def edges(config: CloudConfig | None) -> tuple[float, ...]:
     return tuple(sorted(found))
 
 
-class Bands:
+class UtilisationReports:
     """Reads `ledger.state.told` and drains `ledger.worn`."""
 
     def __init__(self, ledger: Ledger) -> None:

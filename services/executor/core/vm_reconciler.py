@@ -1,10 +1,10 @@
 """The VMs: what is to be asked of OpenNebula next for each, and which facts follow from what was seen.
 
 Theory of operation
-  A `Track` is what this leader knows of one open VM beyond the journal: its phase as seen last, and what was asked of it.  A
-  track is looked at again when a fact, an answer, a sight or a time concerns it (`_judge`): the table of `lifecycle` gives the
-  act that follows from the journal's aim and the phase, and the track is then in at most one queue.  Calls are taken from the
-  queues; what X3 asks is looked at again at that moment, on the folded state.
+  An `ObservedVm` is what this leader knows of one open VM beyond the journal: its phase as seen last, and what was asked of
+  it.  It is looked at again when a fact, an answer, a sight or a time concerns it (`_judge`): the table of `lifecycle` gives
+  the act that follows from the journal's aim and the phase, and the VM is then in at most one queue.  Calls are taken from
+  the queues; what X3 asks is looked at again at that moment, on the folded state.
 
 Rules (X2, X6: `allocations`)
   X1  deploy takes only keys of custody's open VMs, so only what has come back through the journal
@@ -28,7 +28,7 @@ from typing import Final
 
 from schemas import facts as f
 from services.domain.custody.state import Vm, vm_key
-from services.executor.core.allocations import Launches
+from services.executor.core.allocations import Allocations
 from services.executor.core.calls import (
     Allocate,
     Call,
@@ -42,11 +42,11 @@ from services.executor.core.calls import (
     Sight,
     Terminate,
 )
-from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.host_reconciler import HostReconciler
 from services.executor.core.ledger import Ledger
 from services.executor.core.ledger_state import PAUSED
 from services.executor.core.lifecycle import ASKED, Act, Aim, Told, after
-from services.executor.core.observed_vm import Track
+from services.executor.core.observed_vm import ObservedVm
 from services.executor.core.timers import NEVER, Timers
 
 RESUMES_MAX: Final = 5  # refused in a row: what is saved is given up
@@ -58,12 +58,12 @@ HOST_GONE: Final = "its host was given back"
 LEFT_BEHIND: Final = "left behind"  # on a lost host, from which it was to be saved or moved
 
 
-class Fleet:
-    def __init__(self, ledger: Ledger, desk: HostDesk, timers: Timers) -> None:
-        self.ledger, self.desk, self.timers = ledger, desk, timers
+class VmReconciler:
+    def __init__(self, ledger: Ledger, host_reconciler: HostReconciler, timers: Timers) -> None:
+        self.ledger, self.host_reconciler, self.timers = ledger, host_reconciler, timers
         self.custody = ledger.custody
-        self.launches = Launches(ledger, timers)
-        self.tracks: dict[str, Track] = {}
+        self.allocations = Allocations(ledger, timers)
+        self.observed_vms: dict[str, ObservedVm] = {}
         self.started: dict[str, None] = {}
         self.ended: dict[str, str] = {}  # -> why
         self.stuck: dict[str, None] = {}  # hosts
@@ -77,48 +77,48 @@ class Fleet:
         self.strays: dict[int, str] = {}  # ids of ours that the journal does not know -> key
 
     def _rebind(self, before: str, key: str) -> None:
-        track, vm = self.tracks.pop(before, None), self.custody.state.vms.get(key)
-        if track is None:
+        observed, vm = self.observed_vms.pop(before, None), self.custody.state.vms.get(key)
+        if observed is None:
             return
-        self._unqueue(track)
+        self._unqueue(observed)
         if vm is not None:
-            track.rebind(key, vm.host)
-            self.tracks[key] = track
-            self.launches.allocated.pop(key, None)
+            observed.rebind(key, vm.host)
+            self.observed_vms[key] = observed
+            self.allocations.allocated.pop(key, None)
 
-    def _track(self, key: str, vm: Vm | None) -> Track | None:
-        """The track of an open VM or of a stray; None if there is no such VM any more."""
-        track = self.tracks.get(key)
+    def _observed_vm(self, key: str, vm: Vm | None) -> ObservedVm | None:
+        """What is known of an open VM or of a stray; None if there is no such VM any more."""
+        observed = self.observed_vms.get(key)
         if vm is None:
-            if track is None or self.strays.get(track.vm) == key:
-                return track
-            del self.tracks[key]
-            self._unqueue(track)
+            if observed is None or self.strays.get(observed.vm) == key:
+                return observed
+            del self.observed_vms[key]
+            self._unqueue(observed)
             self.evicted.pop(key, None)
-            self.launches.brake.eased()
+            self.allocations.backoff.eased()
             return None
-        if track is None:
-            ours = self.launches.allocated.pop(key, None)
+        if observed is None:
+            ours = self.allocations.allocated.pop(key, None)
             fresh = ours is not None and ours.vm == vm.vm and vm.known_as in ("", key)
             phase = Phase.HELD if fresh else None
-            track = self.tracks[key] = Track(key, vm.vm, vm.host, phase, heard=self.ledger.next_tick())
-        return track
+            observed = self.observed_vms[key] = ObservedVm(key, vm.vm, vm.host, phase, heard=self.ledger.next_tick())
+        return observed
 
-    def _unqueue(self, track: Track) -> None:
-        self.terminates.pop(track.key, None)
-        self.saves.pop(track.key, None)
-        self.deploys.pop(track.key, None)
-        self.started.pop(track.key, None)
-        self.ended.pop(track.key, None)
-        self.watched.pop(track.vm, None)
+    def _unqueue(self, observed: ObservedVm) -> None:
+        self.terminates.pop(observed.key, None)
+        self.saves.pop(observed.key, None)
+        self.deploys.pop(observed.key, None)
+        self.started.pop(observed.key, None)
+        self.ended.pop(observed.key, None)
+        self.watched.pop(observed.vm, None)
 
     def _end_orphans(self) -> None:
-        for vm, phase in self.launches.orphans.items():
+        for vm, phase in self.allocations.orphans.items():
             if vm not in self.strays:
                 key = self.strays[vm] = f"#{vm}"
-                self.tracks[key] = Track(key, vm, phase=phase, condemned="unknown to the journal")
+                self.observed_vms[key] = ObservedVm(key, vm, phase=phase, condemned="unknown to the journal")
                 self.ledger.dirty[key] = None
-        self.launches.orphans.clear()
+        self.allocations.orphans.clear()
 
     # ------------------------------------------------------------------------------------------------------------ sights
 
@@ -130,56 +130,56 @@ class Fleet:
                 self.watched[vm] = self.watched.pop(vm)
         return ids
 
-    def track(self, vm: int) -> Track | None:
+    def observed_vm(self, vm: int) -> ObservedVm | None:
         """What is known of the VM with this id, if it is ours."""
         key = self.custody.index.vm_ids.get(vm) or self.strays.get(vm)
-        return self.tracks.get(key) if key is not None else None
+        return self.observed_vms.get(key) if key is not None else None
 
     def see(self, sight: Sight, ticket: int, now: float) -> None:
-        track = self.track(sight.vm)
-        if track is None or track.busy or ticket < track.heard:
+        observed = self.observed_vm(sight.vm)
+        if observed is None or observed.busy or ticket < observed.heard:
             return
         if sight.one_host >= 0:
-            track.one_host = sight.one_host
-        phase = self._place(track, sight)
-        back = track.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
-        if phase is None or (phase is track.phase and not back):
+            observed.one_host = sight.one_host
+        phase = self._place(observed, sight)
+        back = observed.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
+        if phase is None or (phase is observed.phase and not back):
             return
-        track.phase, track.why = phase, sight.why
-        if phase is Phase.RUNNING and self.doubted.get(track.vm) is False:
-            del self.doubted[track.vm]  # the call in doubt was the last one, and this is what it did
+        observed.phase, observed.why = phase, sight.why
+        if phase is Phase.RUNNING and self.doubted.get(observed.vm) is False:
+            del self.doubted[observed.vm]  # the call in doubt was the last one, and this is what it did
         if back:  # asked to run there, and it does not
-            self._came_back(track, now)
-        self.ledger.dirty[track.key] = None
+            self._came_back(observed, now)
+        self.ledger.dirty[observed.key] = None
 
-    def _place(self, track: Track, sight: Sight) -> Phase | None:
+    def _place(self, observed: ObservedVm, sight: Sight) -> Phase | None:
         """Its phase; None if the sight does not say where it runs, and that matters."""
-        if sight.phase is not Phase.RUNNING or track.key not in self.ledger.state.leaving:
+        if sight.phase is not Phase.RUNNING or observed.key not in self.ledger.state.leaving:
             return sight.phase
-        host = self.custody.state.hosts.get(track.host)
+        host = self.custody.state.hosts.get(observed.host)
         if sight.one_host < 0:
             return None
         return Phase.RUNNING if host is not None and host.one_id == sight.one_host else Phase.ELSEWHERE
 
-    def _may_arrive(self, track: Track) -> bool:
+    def _may_arrive(self, observed: ObservedVm) -> bool:
         """It may yet come up on its attempt's host: its newest record is there, as far as is known, or a call is in doubt."""
-        host = self.custody.state.hosts.get(track.host)
-        if track.vm in self.doubted:
+        host = self.custody.state.hosts.get(observed.host)
+        if observed.vm in self.doubted:
             return True
-        if track.one_host >= 0 and (host is None or host.one_id != track.one_host):
+        if observed.one_host >= 0 and (host is None or host.one_id != observed.one_host):
             return False
-        return track.deployed or track.phase is Phase.MOVING
+        return observed.deployed or observed.phase is Phase.MOVING
 
-    def _came_back(self, track: Track, now: float) -> None:
-        track.deployed = False
-        if track.phase is Phase.ELSEWHERE:
-            track.cold = True
-        elif track.refused and (track.phase is Phase.HELD or track.failures >= RESUMES_MAX):
-            if not self.desk.start_failed(track.host, track.key, now, track.refused):
-                track.condemned = f"deploy refused: {track.refused}"
+    def _came_back(self, observed: ObservedVm, now: float) -> None:
+        observed.deployed = False
+        if observed.phase is Phase.ELSEWHERE:
+            observed.cold = True
+        elif observed.refused and (observed.phase is Phase.HELD or observed.failures >= RESUMES_MAX):
+            if not self.host_reconciler.start_failed(observed.host, observed.key, now, observed.refused):
+                observed.condemned = f"deploy refused: {observed.refused}"
         else:
-            self.desk.site.came_to_nothing(track.key, now)
-            track.try_later(now, self.timers)
+            self.host_reconciler.site.came_to_nothing(observed.key, now)
+            observed.try_later(now, self.timers)
 
     def missing(self, vms: list[int], ticket: int, now: float) -> None:
         """A poll that should have shown these did not: they are not there any more."""
@@ -191,14 +191,14 @@ class Fleet:
         there = {sight.vm: None for sight in sights}
         for sight in sights:
             self.see(sight, ticket, now)
-        self.missing([t.vm for t in self.tracks.values() if t.vm not in there], ticket, now)
-        self.launches.seen_pool(sights)
-        self.launches.seen_strange(strange, ticket, self.strays)
+        self.missing([t.vm for t in self.observed_vms.values() if t.vm not in there], ticket, now)
+        self.allocations.seen_pool(sights)
+        self.allocations.seen_strange(strange, ticket, self.strays)
         self._end_orphans()
 
     def strangers(self, sights: list[Sight]) -> list[int]:
         """Ids that nobody here knows: their tags are needed."""
-        return self.launches.strangers(sights, self.strays)
+        return self.allocations.strangers(sights, self.strays)
 
     # -------------------------------------------------------------------------------------------------------- settling
 
@@ -206,13 +206,13 @@ class Fleet:
         """Look again at all whose case may have changed."""
         ledger = self.ledger
         for fact in ledger.refused:
-            self.launches.refuse(fact)
+            self.allocations.refuse(fact)
         ledger.refused.clear()
-        self.desk.site.settle(now, woken=PAUSED in due, waiting=bool(self.blocked.get(PAUSED)))
+        self.host_reconciler.site.settle(now, woken=PAUSED in due, waiting=bool(self.blocked.get(PAUSED)))
         if PAUSED in due:
             self.unblock(PAUSED)
         for key in due:
-            self.launches.again(key)
+            self.allocations.again(key)
             ledger.dirty[key] = None
         for before, key in ledger.rebound.items():
             self._rebind(before, key)
@@ -223,18 +223,18 @@ class Fleet:
         for key in dirty:
             self._judge(key, now)
         if ledger.binding:
-            self.launches.bind(now, self)
+            self.allocations.bind(now, self)
 
     def is_idle(self, key: str, aim: Aim) -> bool:
         """It runs, has this aim, and nothing is asked of it."""
-        track = self.tracks[key]
-        if track.busy or track.is_asked_to_end or track.vm in self.doubted:
+        observed = self.observed_vms[key]
+        if observed.busy or observed.is_asked_to_end or observed.vm in self.doubted:
             return False
-        return track.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
+        return observed.phase is Phase.RUNNING and key not in self.evicted and self._is_kept_for(key, aim)
 
     def may_start(self, key: str, want: Allocate, now: float) -> bool:
         """X3 for a VM that runs already, and waits: beside what is there now, since others that are placed find their own."""
-        if not self.desk.may_start(want.host, want.key) or self.ledger.older_open(want.unit, want.attempt):
+        if not self.host_reconciler.may_start(want.host, want.key) or self.ledger.older_open(want.unit, want.attempt):
             return False
         if not self.ledger.has_room(key, now):
             self._evict(key, now)
@@ -245,7 +245,7 @@ class Fleet:
         """Whoever waits for a job makes room."""
         vms = self.custody.state.vms
         for other in self.ledger.in_the_way(key, now):
-            if not self.launches.is_promised(vms[other].vm):
+            if not self.allocations.is_promised(vms[other].vm):
                 self.evicted[other] = self.ledger.dirty[other] = None
 
     def _is_kept_for(self, key: str, aim: Aim) -> bool:
@@ -259,79 +259,79 @@ class Fleet:
     def _judge(self, key: str, now: float) -> None:
         """Put one VM where it belongs now."""
         vm = self.custody.state.vms.get(key)
-        track = self._track(key, vm)
-        if track is None:
+        observed = self._observed_vm(key, vm)
+        if observed is None:
             return
-        self._unqueue(track)
-        if track.busy:
-            self.watched[track.vm] = key
+        self._unqueue(observed)
+        if observed.busy:
+            self.watched[observed.vm] = key
         else:
-            self._act(track, vm, now)
+            self._act(observed, vm, now)
 
     # ---------------------------------------------------------------------------------------------------- acts: the table
 
-    def aim(self, track: Track, now: float) -> Aim:
-        if track.condemned:
+    def aim(self, observed: ObservedVm, now: float) -> Aim:
+        if observed.condemned:
             return Aim.KILL
-        if track.said_saved:  # its end is on its way to the journal, which will rely on what is saved
+        if observed.said_saved:  # its end is on its way to the journal, which will rely on what is saved
             return Aim.SAVE
-        if self.launches.is_promised(track.vm) and self._is_kept_for(track.key, Aim.PARK):
+        if self.allocations.is_promised(observed.vm) and self._is_kept_for(observed.key, Aim.PARK):
             return Aim.PARK  # … and so is its binding
-        aim = self.ledger.aim(track.key, now)
-        return after(aim, Told.EVICTED) if track.key in self.evicted else aim
+        aim = self.ledger.aim(observed.key, now)
+        return after(aim, Told.EVICTED) if observed.key in self.evicted else aim
 
-    def _act(self, track: Track, vm: Vm | None, now: float) -> None:
+    def _act(self, observed: ObservedVm, vm: Vm | None, now: float) -> None:
         """What the table says for this VM."""
-        aim = self.aim(track, now)
-        act = ASKED[aim, track.phase]
+        aim = self.aim(observed, now)
+        act = ASKED[aim, observed.phase]
         if act is Act.ENDED:
-            self._over(track, now)
-        elif self.ledger.is_left_behind(track.key):
-            self.ended[track.key] = LEFT_BEHIND
+            self._over(observed, now)
+        elif self.ledger.is_left_behind(observed.key):
+            self.ended[observed.key] = LEFT_BEHIND
         elif act is Act.SAVED:
-            self._saved(track, now)
+            self._saved(observed, now)
         elif act in (Act.SOFT, Act.HARD) or aim in (Aim.END, Aim.KILL):
-            self._end(track, act, now)
+            self._end(observed, act, now)
         elif aim is not Aim.RUN:
-            self._keep(track, act, now)
+            self._keep(observed, act, now)
         elif vm is not None:
-            self._run(track, vm, act, now)
+            self._run(observed, vm, act, now)
 
-    def _keep(self, track: Track, act: Act, now: float) -> None:
+    def _keep(self, observed: ObservedVm, act: Act, now: float) -> None:
         """It is to be saved, or waits for its next place or job."""
-        kept, kill_by = self.ledger.state.kept.get(track.key), self.ledger.state.doomed.get(track.key)
+        kept, kill_by = self.ledger.state.kept.get(observed.key), self.ledger.state.doomed.get(observed.key)
         for time in (kept.until if kept is not None else None, kill_by):
             if time is not None and now < time < NEVER:
-                self.timers.set(time, track.key)
+                self.timers.set(time, observed.key)
         if act is Act.SAVE:
-            self._save(track, now)
+            self._save(observed, now)
         elif act is Act.WATCH:
-            self.watched[track.vm] = track.key
+            self.watched[observed.vm] = observed.key
 
-    def _save(self, track: Track, now: float) -> None:
+    def _save(self, observed: ObservedVm, now: float) -> None:
         """X7: again and again; its aim's time ends that."""
-        self.watched[track.vm] = track.key
-        again = max(track.not_before, now if track.saved_at is None else track.saved_at + HARD_AGAIN_S)
+        self.watched[observed.vm] = observed.key
+        again = max(observed.not_before, now if observed.saved_at is None else observed.saved_at + HARD_AGAIN_S)
         if again <= now:
-            self.saves[track.key] = None
+            self.saves[observed.key] = None
         else:
-            self.timers.set(again, track.key)
+            self.timers.set(again, observed.key)
 
-    def _saved(self, track: Track, now: float) -> None:
-        if track.vm in self.doubted:
-            self._condemn(track, "a late call may resume it", now)
+    def _saved(self, observed: ObservedVm, now: float) -> None:
+        if observed.vm in self.doubted:
+            self._condemn(observed, "a late call may resume it", now)
         else:
-            self.ended[track.key] = f.SUSPENDED
+            self.ended[observed.key] = f.SUSPENDED
 
-    def _over(self, track: Track, now: float) -> None:
-        self.doubted.pop(track.vm, None)
-        if self.strays.pop(track.vm, None) is not None:
-            del self.tracks[track.key]
+    def _over(self, observed: ObservedVm, now: float) -> None:
+        self.doubted.pop(observed.vm, None)
+        if self.strays.pop(observed.vm, None) is not None:
+            del self.observed_vms[observed.key]
             return
-        if track.condemned or not self.ledger.is_burden(track.key):
-            self.ended[track.key] = track.condemned or "vanished"
+        if observed.condemned or not self.ledger.is_burden(observed.key):
+            self.ended[observed.key] = observed.condemned or "vanished"
         else:
-            self.ended[track.key] = self._why_not_kept(track.key, now) or "terminated"
+            self.ended[observed.key] = self._why_not_kept(observed.key, now) or "terminated"
 
     def _why_not_kept(self, key: str, now: float) -> str:
         """Why one that waited for a job did not go on waiting; empty for any other."""
@@ -345,98 +345,98 @@ class Fleet:
             return ROOM_NEEDED
         return IDLE if kept is not None and now >= kept.until else ""
 
-    def _run(self, track: Track, vm: Vm, act: Act, now: float) -> None:
+    def _run(self, observed: ObservedVm, vm: Vm, act: Act, now: float) -> None:
         """X1 to X3."""
         started = vm.started_at is not None
-        if self._is_late(track, now):
-            self._condemn(track, "not moved in time", now)
+        if self._is_late(observed, now):
+            self._condemn(observed, "not moved in time", now)
         elif act is Act.CONDEMN:
             if (
-                not started and track.phase is Phase.FAILED
+                not started and observed.phase is Phase.FAILED
             ):  # one that is off may have been too quick to be seen running
-                self.desk.start_failed(track.host, track.key, now, track.why)
-            failed = f"failed: {track.why}" if track.why else "failed"
-            self._condemn(track, "powered off" if track.phase is Phase.OFF else failed, now)
+                self.host_reconciler.start_failed(observed.host, observed.key, now, observed.why)
+            failed = f"failed: {observed.why}" if observed.why else "failed"
+            self._condemn(observed, "powered off" if observed.phase is Phase.OFF else failed, now)
         elif act is Act.DOUBT:
-            self._doubt(track, now)
+            self._doubt(observed, now)
         elif act is Act.STARTED:
-            track.unknown_since = None
+            observed.unknown_since = None
             if not started:
-                self.started[track.key] = None
-                self.desk.start_succeeded(track.host, track.key, now)
-        elif act is Act.MIGRATE and (track.cold or not self.ledger.migrates_live):
-            self._save(track, now)
-        elif act is Act.WATCH or track.deployed:
-            self.watched[track.vm] = track.key
-        elif now < track.not_before:
-            self.timers.set(track.not_before, track.key)
+                self.started[observed.key] = None
+                self.host_reconciler.start_succeeded(observed.host, observed.key, now)
+        elif act is Act.MIGRATE and (observed.cold or not self.ledger.migrates_live):
+            self._save(observed, now)
+        elif act is Act.WATCH or observed.deployed:
+            self.watched[observed.vm] = observed.key
+        elif now < observed.not_before:
+            self.timers.set(observed.not_before, observed.key)
         else:
-            self.deploys[track.key] = None
+            self.deploys[observed.key] = None
 
-    def _is_late(self, track: Track, now: float) -> bool:
+    def _is_late(self, observed: ObservedVm, now: float) -> bool:
         """It should have left a host by now."""
-        leaving = self.ledger.state.leaving.get(track.key)
-        if leaving is None or track.phase is Phase.RUNNING:
+        leaving = self.ledger.state.leaving.get(observed.key)
+        if leaving is None or observed.phase is Phase.RUNNING:
             return False
-        if track.phase is Phase.SAVED and track.vm not in self.doubted:
-            self.ledger.has_left(track.key)
-        if track.key in self.ledger.away:
+        if observed.phase is Phase.SAVED and observed.vm not in self.doubted:
+            self.ledger.has_left(observed.key)
+        if observed.key in self.ledger.away:
             return False
         if now < leaving.by < NEVER:
-            self.timers.set(leaving.by, track.key)
+            self.timers.set(leaving.by, observed.key)
         return now >= leaving.by
 
-    def _condemn(self, track: Track, why: str, now: float) -> None:
-        track.condemned = why
-        self.desk.site.came_to_nothing(track.key, now)
-        self._act(track, None, now)
+    def _condemn(self, observed: ObservedVm, why: str, now: float) -> None:
+        observed.condemned = why
+        self.host_reconciler.site.came_to_nothing(observed.key, now)
+        self._act(observed, None, now)
 
-    def _doubt(self, track: Track, now: float) -> None:
+    def _doubt(self, observed: ObservedVm, now: float) -> None:
         """Its host does not say whether it runs: after stuck_s it is ended, whatever it does."""
-        self.watched[track.vm] = track.key
-        if track.unknown_since is None:
-            track.unknown_since = now
-        until = track.unknown_since + self.ledger.policy.stuck_s
+        self.watched[observed.vm] = observed.key
+        if observed.unknown_since is None:
+            observed.unknown_since = now
+        until = observed.unknown_since + self.ledger.policy.stuck_s
         if now >= until:
-            self._condemn(track, "unknown to its host", now)
+            self._condemn(observed, "unknown to its host", now)
         else:
-            self.timers.set(until, track.key)
+            self.timers.set(until, observed.key)
 
-    def _end(self, track: Track, act: Act, now: float) -> None:
+    def _end(self, observed: ObservedVm, act: Act, now: float) -> None:
         """X4."""
-        self.watched[track.vm] = track.key
-        self._watch_stuck(track, now)
+        self.watched[observed.vm] = observed.key
+        self._watch_stuck(observed, now)
         if act is Act.HARD:
-            again = track.hard_at + HARD_AGAIN_S if track.hard_at is not None else now
+            again = observed.hard_at + HARD_AGAIN_S if observed.hard_at is not None else now
         else:
-            asks = act is Act.SOFT and track.soft_at is None
-            again = now if asks else self.ledger.kill_by(track.key, now)
-        again = max(again, track.not_before) if again <= now else again
+            asks = act is Act.SOFT and observed.soft_at is None
+            again = now if asks else self.ledger.kill_by(observed.key, now)
+        again = max(again, observed.not_before) if again <= now else again
         if again <= now:
-            self.terminates[track.key] = None
+            self.terminates[observed.key] = None
         else:
-            self.timers.set(again, track.key)
+            self.timers.set(again, observed.key)
 
-    def _watch_stuck(self, track: Track, now: float) -> None:
+    def _watch_stuck(self, observed: ObservedVm, now: float) -> None:
         """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
         left behind: what may still run there is nobody's (X6)."""
-        if track.hard_first is None or not track.host:
+        if observed.hard_first is None or not observed.host:
             return
-        hosts, left = self.custody.state.hosts, self._not_left(track)
-        may_be_on = left if left and not self._may_arrive(track) else [*left, track.host]
+        hosts, left = self.custody.state.hosts, self._not_left(observed)
+        may_be_on = left if left and not self._may_arrive(observed) else [*left, observed.host]
         may_be_on = [name for name in may_be_on if name in hosts and hosts[name].state != "lost"]
-        due = track.hard_first + self.ledger.policy.stuck_s
+        due = observed.hard_first + self.ledger.policy.stuck_s
         if now < due:
-            self.timers.set(due, track.key)
+            self.timers.set(due, observed.key)
         elif may_be_on:
             self.stuck.update(dict.fromkeys(may_be_on))
         elif left:
-            self.ended[track.key] = LEFT_BEHIND
+            self.ended[observed.key] = LEFT_BEHIND
 
-    def _not_left(self, track: Track) -> list[str]:
+    def _not_left(self, observed: ObservedVm) -> list[str]:
         """Hosts that it was to leave, and may be on still."""
-        leaving = self.ledger.state.leaving.get(track.key)
-        return [] if leaving is None or track.key in self.ledger.away else [room.host for room in leaving.rooms]
+        leaving = self.ledger.state.leaving.get(observed.key)
+        return [] if leaving is None or observed.key in self.ledger.away else [room.host for room in leaving.rooms]
 
     # ------------------------------------------------------------------------------------------------------------- calls
 
@@ -446,52 +446,52 @@ class Fleet:
         while self.terminates and len(found) < limit:
             found.append(self._termination(_pop(self.terminates), now))
         while self.saves and len(found) < limit:
-            track = self.tracks[_pop(self.saves)]
-            found.append(Save(track.key, track.vm))
+            observed = self.observed_vms[_pop(self.saves)]
+            found.append(Save(observed.key, observed.vm))
         while self.deploys and len(found) < limit:
             deployment = self._deployment(_pop(self.deploys), now)
             if deployment is not None:
                 found.append(deployment)
         for call in found:
-            self.tracks[call.key].busy = True  # type: ignore[union-attr]
-        return found + self.launches.calls(limit - len(found), now)
+            self.observed_vms[call.key].busy = True  # type: ignore[union-attr]
+        return found + self.allocations.calls(limit - len(found), now)
 
     def _termination(self, key: str, now: float) -> Terminate:
-        track = self.tracks[key]
-        return Terminate(key, track.vm, ASKED[self.aim(track, now), track.phase] is Act.HARD)
+        observed = self.observed_vms[key]
+        return Terminate(key, observed.vm, ASKED[self.aim(observed, now), observed.phase] is Act.HARD)
 
     def _deployment(self, key: str, now: float) -> Deploy | Migrate | None:
         """The call, if X3 allows it now; else the key waits where it will be found."""
-        vm, track = self.custody.state.vms[key], self.tracks[key]
+        vm, observed = self.custody.state.vms[key], self.observed_vms[key]
         host = self.custody.state.hosts[vm.host]  # its attempt is live, so the host is held
         if (
-            track.phase is Phase.HELD and host.quarantine_until > now
+            observed.phase is Phase.HELD and host.quarantine_until > now
         ):  # its attempt is better off elsewhere: none is tried
-            self._condemn(track, f"its host is set apart: {host.quarantine}", now)
+            self._condemn(observed, f"its host is set apart: {host.quarantine}", now)
             return None
         waits_for = ""
         if self.ledger.older_open(vm.unit, vm.attempt):
             waits_for = f"u:{vm.unit}"
-        elif not self.desk.may_start(vm.host, key) or not self.ledger.has_room(key, now):
+        elif not self.host_reconciler.may_start(vm.host, key) or not self.ledger.has_room(key, now):
             waits_for = f"h:{vm.host}"
             self._evict(key, now)
-        elif self.desk.probation.resting_until(vm.host) > now:
-            track.not_before = self.desk.probation.resting_until(vm.host)
-            self.timers.set(track.not_before, key)
+        elif self.host_reconciler.probation.resting_until(vm.host) > now:
+            observed.not_before = self.host_reconciler.probation.resting_until(vm.host)
+            self.timers.set(observed.not_before, key)
             return None
-        elif track.phase is not Phase.ELSEWHERE and not self.desk.site.may_start(now):
+        elif observed.phase is not Phase.ELSEWHERE and not self.host_reconciler.site.may_start(now):
             waits_for = PAUSED
         if waits_for:
             self.blocked.setdefault(waits_for, {})[key] = None
             return None
-        if track.phase is not Phase.ELSEWHERE:
-            self.desk.site.starts(vm.host, key, now)
-        self.desk.probation.starts(vm.host, key)
-        if track.vm in self.doubted:
-            self.doubted[track.vm] = True
-        if track.phase is Phase.HELD:
+        if observed.phase is not Phase.ELSEWHERE:
+            self.host_reconciler.site.starts(vm.host, key, now)
+        self.host_reconciler.probation.starts(vm.host, key)
+        if observed.vm in self.doubted:
+            self.doubted[observed.vm] = True
+        if observed.phase is Phase.HELD:
             return Deploy(key, vm.vm, vm.host, host.one_id)
-        if track.phase is Phase.ELSEWHERE:
+        if observed.phase is Phase.ELSEWHERE:
             return Migrate(key, vm.vm, vm.host, host.one_id)
         return Deploy(key, vm.vm, vm.host, host.one_id, resumes=True)
 
@@ -499,68 +499,70 @@ class Fleet:
         """A call has ended."""
         call = result.call
         if isinstance(call, Allocate):
-            self.launches.result(call, result, now)
+            self.allocations.result(call, result, now)
         elif not isinstance(call, Look):
-            track = self.tracks.get(call.key) or self.track(call.vm)  # it may be another attempt's by now
-            if track is None:
+            observed = self.observed_vms.get(call.key) or self.observed_vm(
+                call.vm
+            )  # it may be another attempt's by now
+            if observed is None:
                 return
-            track.busy = False
-            track.heard = self.ledger.next_tick()
-            self.ledger.dirty[track.key] = None
+            observed.busy = False
+            observed.heard = self.ledger.next_tick()
+            self.ledger.dirty[observed.key] = None
             if isinstance(call, Terminate):
-                self._terminated(track, call, result, now)
+                self._terminated(observed, call, result, now)
             elif isinstance(call, Save):
-                self._stopped(track, result, now)
+                self._stopped(observed, result, now)
             else:
-                self._deployed(track, call, result, now)
+                self._deployed(observed, call, result, now)
 
-    def _deployed(self, track: Track, call: Deploy | Migrate, result: Result, now: float) -> None:
-        track.one_host = -1
+    def _deployed(self, observed: ObservedVm, call: Deploy | Migrate, result: Result, now: float) -> None:
+        observed.one_host = -1
         if result.outcome in (Outcome.DENIED, Outcome.LATER):
-            self.desk.site.came_to_nothing(call.key, now)
-            track.try_later(now, self.timers)
+            self.host_reconciler.site.came_to_nothing(call.key, now)
+            observed.try_later(now, self.timers)
             return
         if result.outcome is Outcome.UNSURE:
-            self.desk.site.came_to_nothing(call.key, now)
-            self.doubted.setdefault(track.vm, False)
+            self.host_reconciler.site.came_to_nothing(call.key, now)
+            self.doubted.setdefault(observed.vm, False)
         refused = result.outcome in (Outcome.REFUSED, Outcome.GONE)
-        if call.key != track.key:
+        if call.key != observed.key:
             return  # it was for an attempt that is over
         if isinstance(call, Migrate) and result.outcome is not Outcome.OK:
-            track.cold = refused
+            observed.cold = refused
             return
-        track.deployed = True  # also if refused or unsure: the next sight tells
-        track.refused = result.why if refused else ""
+        observed.deployed = True  # also if refused or unsure: the next sight tells
+        observed.refused = result.why if refused else ""
         if not refused:
-            track.phase = Phase.MOVING
+            observed.phase = Phase.MOVING
 
-    def _stopped(self, track: Track, result: Result, now: float) -> None:
-        track.deployed = False  # to be seen saved is right from now on
+    def _stopped(self, observed: ObservedVm, result: Result, now: float) -> None:
+        observed.deployed = False  # to be seen saved is right from now on
         if result.outcome is Outcome.OK:
-            track.saved_at, track.failures, track.phase = now, 0, Phase.MOVING
+            observed.saved_at, observed.failures, observed.phase = now, 0, Phase.MOVING
         else:
-            track.try_later(now, self.timers)
+            observed.try_later(now, self.timers)
 
-    def _terminated(self, track: Track, call: Terminate, result: Result, now: float) -> None:
+    def _terminated(self, observed: ObservedVm, call: Terminate, result: Result, now: float) -> None:
         if result.outcome is Outcome.GONE:
-            track.phase = Phase.OVER
+            observed.phase = Phase.OVER
         elif result.outcome in (Outcome.UNSURE, Outcome.DENIED):
-            track.try_later(now, self.timers)
+            observed.try_later(now, self.timers)
         elif call.hard:
-            track.hard_at = now
-            track.hard_first = track.hard_first if track.hard_first is not None else now
+            observed.hard_at = now
+            observed.hard_first = observed.hard_first if observed.hard_first is not None else now
         elif result.outcome is Outcome.OK:
-            track.soft_at = now
+            observed.soft_at = now
         else:  # it is on its way somewhere; its next sight brings it back here
-            track.try_later(now, self.timers)
+            observed.try_later(now, self.timers)
         if result.outcome is Outcome.OK:
-            track.failures = 0
+            observed.failures = 0
 
     # ------------------------------------------------------------------------------------------------------------- facts
 
     def facts(self) -> list[f.Fact]:
         vms = self.custody.state.vms
-        found = [*self.desk.site.facts(), *self.launches.facts()]
+        found = [*self.host_reconciler.site.facts(), *self.allocations.facts()]
         found += [f.VmStarted(unit=v.unit, attempt=v.attempt, rank=v.rank) for v in map(vms.__getitem__, self.started)]
         for key, why in self.ended.items():
             vm = vms[key]
@@ -571,7 +573,7 @@ class Fleet:
         """These are written now: what they say of a VM must stay true until they are folded."""
         for fact in facts:
             if isinstance(fact, f.VmEnded) and fact.why == f.SUSPENDED:
-                self.tracks[vm_key(fact.unit, fact.attempt, fact.rank)].said_saved = True
+                self.observed_vms[vm_key(fact.unit, fact.attempt, fact.rank)].said_saved = True
 
 
 def _pop(queue: dict[str, None]) -> str:

@@ -20,7 +20,7 @@ from typing import Final
 from services.domain.custody.state import Vm
 from services.executor.core.calls import Phase
 from services.executor.core.executor import ExecutorCore
-from services.executor.core.observed_vm import Track
+from services.executor.core.observed_vm import ObservedVm
 
 KINDS: Final = ("stray", "missing", "elsewhere", "host_missing")
 
@@ -42,21 +42,25 @@ class Disagreements:
 
     def _cases(self) -> Iterator[tuple[str, str]]:
         core, hosts = self._core, self._core.custody.state.hosts
-        for stray in core.fleet.strays:
+        for stray in core.vm_reconciler.strays:
             yield "stray", str(stray)
-        for key, track in core.fleet.tracks.items():
+        for key, observed in core.vm_reconciler.observed_vms.items():
             vm = core.custody.state.vms.get(key)
             if vm is None:
                 continue
-            if track.phase is Phase.OVER:
+            if observed.phase is Phase.OVER:
                 yield "missing", key
-            elif self._is_elsewhere(track, vm):
+            elif self._is_elsewhere(observed, vm):
                 yield "elsewhere", key
-        if core.desk.polled:
-            yield from (("host_missing", name) for name in hosts if name not in core.desk.seen)
+        if core.host_reconciler.polled:
+            yield from (("host_missing", name) for name in hosts if name not in core.host_reconciler.seen)
 
-    def _is_elsewhere(self, track: Track, vm: Vm) -> bool:
-        if track.phase is not Phase.RUNNING or track.one_host < 0 or track.key in self._core.ledger.state.leaving:
+    def _is_elsewhere(self, observed: ObservedVm, vm: Vm) -> bool:
+        if (
+            observed.phase is not Phase.RUNNING
+            or observed.one_host < 0
+            or observed.key in self._core.ledger.state.leaving
+        ):
             return False
         host = self._core.custody.state.hosts.get(vm.host)
-        return host is None or host.one_id != track.one_host
+        return host is None or host.one_id != observed.one_host

@@ -123,8 +123,10 @@ class ExecutorMetrics(Collector):
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        fleet, ledger = self._core.fleet, self._core.ledger
-        phases = Tally(track.phase.value if track.phase else UNSEEN for track in fleet.tracks.values())
+        vm_reconciler, ledger = self._core.vm_reconciler, self._core.ledger
+        phases = Tally(
+            observed.phase.value if observed.phase else UNSEEN for observed in vm_reconciler.observed_vms.values()
+        )
         states, failed = VMS.family(), FAILURES.family()
         for phase in sorted(phases):
             states.add_metric([phase], phases[phase])
@@ -142,7 +144,7 @@ class ExecutorMetrics(Collector):
             (PAUSED_SINCE, ledger.state.paused.since if ledger.state.paused is not None else 0.0),
             (HINDERED, len(self._endpoint.hindered())),
             (TRUSTED, self.events_trusted),
-            (HOSTS_IGNORED, len(self._core.desk.ignored)),
+            (HOSTS_IGNORED, len(self._core.host_reconciler.ignored)),
         ):
             yield family.of(value)
 
@@ -157,7 +159,7 @@ class ExecutorMetrics(Collector):
         """By holder, of hosts of which there is a sample."""
         cores: Tally[str] = Tally()
         memory: Tally[str] = Tally()
-        known = self._core.desk.appraisal.known
+        known = self._core.host_reconciler.health.known
         for name, host in self._core.custody.state.hosts.items():
             seen = known.get(name)
             if host.state in ("free", "held") and seen is not None and seen.used_cpu is not None:

@@ -106,7 +106,7 @@ class Poller:
         """An event."""
         if told.phase is None:
             self._host_told(told.id)
-        elif self._core.fleet.track(told.id) is None:
+        elif self._core.vm_reconciler.observed_vm(told.id) is None:
             self._metrics.heard("foreign")
         else:
             self._hearsay.told(told.id, told.phase)
@@ -151,7 +151,7 @@ class Poller:
 
     def kick(self) -> None:
         """There may be something to look at."""
-        if self._resting and self._core.fleet.watched:
+        if self._resting and self._core.vm_reconciler.watched:
             self._resting = False
             self._watch_due = time.monotonic() + (WATCH_TRUSTED_S if self._hearsay.trusted else 0.0)
             self._watch.set()
@@ -194,8 +194,8 @@ class Poller:
         return min([*times, *([hinted] if hinted is not None else [])], default=None)
 
     def _busy(self, vm: int) -> bool:
-        track = self._core.fleet.track(vm)
-        return track is not None and track.busy
+        observed = self._core.vm_reconciler.observed_vm(vm)
+        return observed is not None and observed.busy
 
     async def _targeted(self, ids: list[int]) -> None:
         ticket = self._core.ticket()
@@ -212,12 +212,12 @@ class Poller:
             return
         there = {sight.vm: sight.phase for sight in vms}
         for vm in asked:
-            track = self._core.fleet.track(vm)
-            if track is None:
+            observed = self._core.vm_reconciler.observed_vm(vm)
+            if observed is None:
                 hearsay.forget(vm)
-            elif not track.busy and ticket >= track.heard:
+            elif not observed.busy and ticket >= observed.heard:
                 phase = there.get(vm, Phase.OVER)
-                known = Phase.RUNNING if track.phase is Phase.ELSEWHERE else track.phase
+                known = Phase.RUNNING if observed.phase is Phase.ELSEWHERE else observed.phase
                 if known is not None and known is not phase:
                     hearsay.changed(vm, phase, now)
                 hearsay.looked(vm, phase, now)
@@ -281,7 +281,7 @@ class Poller:
 
     def _samples_s(self) -> float:
         """Often enough that a sample that is late here is late there."""
-        late_s = self._core.desk.rules.monitor_late_s
+        late_s = self._core.host_reconciler.rules.monitor_late_s
         return min(SAMPLES_S, late_s / LOOKS_IN_TIME) if late_s else SAMPLES_S
 
     async def _audit(self) -> None:
@@ -294,7 +294,7 @@ class Poller:
             strange += await self._read("vmpool.infoset", lambda one, ids=part: one.vms_named(ids, tags=True))  # type: ignore[misc]
         if unknown:
             await self._fold_to_end()
-        self._compare([track.vm for track in self._core.fleet.tracks.values()], vms, ticket)
+        self._compare([observed.vm for observed in self._core.vm_reconciler.observed_vms.values()], vms, ticket)
         self._observe(PoolSeen(ticket, vms, strange))
 
     async def _fold_to_end(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from services.executor.core.allocation_backoff import Brake
+from services.executor.core.allocation_backoff import AllocationBackoff
 from services.executor.core.call_errors import RULES, Failure
 from services.executor.core.calls import Allocate, Outcome, Result
 from tests.support.executor_bench import Bench, held
@@ -67,7 +67,7 @@ def test_a_vm_that_is_gone_ends_a_pause_and_the_first_success_lets_all_go(bench:
     bench.close("1", disposal=f.Disposal.CANCELLED)
     bench.settle()  # its VM ends, one of the others is allocated, then the rest
     assert sorted(vm.unit for vm in bench.custody.state.vms.values()) == ["2", "3", "4"]
-    assert bench.core.fleet.launches.brake.refusals == 0
+    assert bench.core.vm_reconciler.allocations.backoff.refusals == 0
 
 
 def test_an_attempt_that_its_scheduler_gives_up_is_asked_for_no_more(bench: Bench) -> None:
@@ -116,7 +116,7 @@ def test_what_only_this_vm_meets_stops_nobody_else(bench: Bench) -> None:
 
 
 def test_the_brake_itself() -> None:
-    brake = Brake()
+    brake = AllocationBackoff()
     assert brake.room(6, 3, 100.0) == 6
     until = brake.refused(Failure.QUOTA, 100.0)
     assert until == 100.0 + QUOTA.first_s

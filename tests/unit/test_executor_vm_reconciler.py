@@ -21,7 +21,7 @@ from services.executor.core.calls import (
     VmsSeen,
 )
 from services.executor.core.ledger_state import LINGER_S
-from services.executor.core.observed_vm import RETRY_S, Track
+from services.executor.core.observed_vm import RETRY_S, ObservedVm
 from services.executor.core.vm_reconciler import HARD_AGAIN_S, RESUMES_MAX, WATCHED_MAX
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD, FAST
@@ -29,8 +29,8 @@ from tests.support.executor_stage import CLOUD, FAST
 SUSPEND, MIGRATE = f.Disposal.SUSPEND, f.Disposal.MIGRATE
 
 
-def track(bench: Bench, key: str = "1/1/0") -> Track:
-    return bench.core.fleet.tracks[key]
+def observed_vm(bench: Bench, key: str = "1/1/0") -> ObservedVm:
+    return bench.core.vm_reconciler.observed_vms[key]
 
 
 def tell(bench: Bench, call: Call, outcome: Outcome, why: str = "") -> None:
@@ -99,7 +99,7 @@ def test_no_more_calls_than_allowed_are_begun_looks_and_ends_first(limit: int) -
 
 
 def test_what_is_watched_comes_by_turns_and_no_more_than_one_poll_can_show() -> None:
-    fleet = Bench(1).core.fleet
+    fleet = Bench(1).core.vm_reconciler
     fleet.watched = {vm: f"{vm}/1/0" for vm in range(WATCHED_MAX)}
     assert fleet.watch_list() == fleet.watch_list() == list(range(WATCHED_MAX))
     fleet.watched[WATCHED_MAX] = "x"
@@ -121,7 +121,7 @@ def test_a_deploy_that_is_refused_of_everybody_is_tried_again_a_little_later(out
         bench.now = bench.core.wake_at()
         assert bench.calls() == [deploy]
     tell(bench, deploy, Outcome.OK)
-    assert track(bench).phase is Phase.MOVING
+    assert observed_vm(bench).phase is Phase.MOVING
     assert bench.core.watch_list() == []
     assert bench.calls() == []
     assert bench.core.watch_list() == [deploy.vm]
@@ -130,17 +130,17 @@ def test_a_deploy_that_is_refused_of_everybody_is_tried_again_a_little_later(out
 @pytest.mark.parametrize("outcome", [Outcome.DENIED, Outcome.LATER, Outcome.UNSURE])
 def test_a_deploy_of_which_nothing_came_is_no_start_that_is_under_way(outcome: Outcome) -> None:
     bench, deploy = journaled()
-    assert list(bench.core.desk.site.begun) == ["1/1/0"]
+    assert list(bench.core.host_reconciler.site.begun) == ["1/1/0"]
     tell(bench, deploy, outcome)
-    assert bench.core.desk.site.begun == {}
+    assert bench.core.host_reconciler.site.begun == {}
 
 
 def test_a_migration_that_is_refused_says_nothing_of_starts() -> None:
     bench, migrate = moving()
-    assert bench.core.desk.site.begun == {}
+    assert bench.core.host_reconciler.site.begun == {}
     tell(bench, migrate, Outcome.UNSURE)
-    assert not track(bench, "1/2/0").deployed
-    assert not track(bench, "1/2/0").cold
+    assert not observed_vm(bench, "1/2/0").deployed
+    assert not observed_vm(bench, "1/2/0").cold
     bench.poll()
     bench.now += 0.1
     assert bench.calls() == [migrate], "of unknown outcome: tried again, while it runs where it was"
@@ -149,10 +149,10 @@ def test_a_migration_that_is_refused_says_nothing_of_starts() -> None:
 def test_a_vm_on_hold_that_was_refused_ends_and_its_host_rests_in_opennebulas_words() -> None:
     bench, deploy = journaled()
     tell(bench, deploy, Outcome.REFUSED, "no such datastore")
-    assert track(bench).phase is Phase.HELD
+    assert observed_vm(bench).phase is Phase.HELD
     see(bench, deploy.vm, Phase.HELD)
-    assert track(bench).condemned == "deploy refused: no such datastore"
-    assert bench.core.desk.probation.resting_until("h0") > bench.now
+    assert observed_vm(bench).condemned == "deploy refused: no such datastore"
+    assert bench.core.host_reconciler.probation.resting_until("h0") > bench.now
 
 
 def test_what_is_saved_and_refused_is_given_up_after_so_many_in_a_row() -> None:
@@ -164,7 +164,7 @@ def test_what_is_saved_and_refused_is_given_up_after_so_many_in_a_row() -> None:
     bench.decide()
     bench.poll()
     tries = 0
-    while not track(bench, "1/2/0").condemned:
+    while not observed_vm(bench, "1/2/0").condemned:
         bench.now += 10.0
         [resume] = bench.calls()
         assert resume == Deploy("1/2/0", vm, "h1", 1, resumes=True)
@@ -182,8 +182,8 @@ def test_a_host_is_blamed_for_a_vm_that_failed_before_it_ran_and_not_for_one_tha
     tell(bench, deploy, Outcome.OK)
     see(bench, deploy.vm, phase, why="no space")
     bench.calls()
-    assert (bench.core.desk.probation.resting_until("h0") > 0.0) is blamed
-    assert track(bench).condemned == ("failed: no space" if blamed else "powered off")
+    assert (bench.core.host_reconciler.probation.resting_until("h0") > 0.0) is blamed
+    assert observed_vm(bench).condemned == ("failed: no space" if blamed else "powered off")
 
 
 def test_nor_for_one_that_failed_after_it_ran() -> None:
@@ -191,8 +191,8 @@ def test_nor_for_one_that_failed_after_it_ran() -> None:
     [vm] = bench.run("1", "h0")
     see(bench, vm, Phase.FAILED)
     bench.calls()
-    assert bench.core.desk.probation.resting_until("h0") == 0.0
-    assert track(bench).condemned == "failed"
+    assert bench.core.host_reconciler.probation.resting_until("h0") == 0.0
+    assert observed_vm(bench).condemned == "failed"
 
 
 def test_how_long_nobody_can_tell_of_a_vm_is_counted_anew_each_time() -> None:
@@ -256,8 +256,8 @@ def test_one_that_was_not_taken_is_asked_for_again_later_each_time(outcome: Outc
         bench.now = bench.core.wake_at()
     [soft] = bench.calls()
     tell(bench, soft, Outcome.OK)
-    assert track(bench).failures == 0
-    assert track(bench).soft_at == bench.now
+    assert observed_vm(bench).failures == 0
+    assert observed_vm(bench).soft_at == bench.now
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.REFUSED])
@@ -274,7 +274,7 @@ def test_a_hard_one_is_asked_for_again_and_again_and_then_its_host_is_lost(outco
         assert bench.decide() == []
         bench.now = min(bench.core.wake_at(), began + FAST.stuck_s)
     assert [fact for fact in bench.decide() if isinstance(fact, f.HostLost)] == [f.HostLost(host="h0", reason="stuck")]
-    assert track(bench).hard_first == began
+    assert observed_vm(bench).hard_first == began
 
 
 def test_a_hard_one_of_which_nothing_was_heard_does_not_begin_that_time() -> None:
@@ -284,7 +284,7 @@ def test_a_hard_one_of_which_nothing_was_heard_does_not_begin_that_time() -> Non
     bench.now += FAST.kill_s
     [hard] = bench.calls()
     tell(bench, hard, Outcome.UNSURE)
-    assert (track(bench).hard_first, track(bench).hard_at) == (None, None)
+    assert (observed_vm(bench).hard_first, observed_vm(bench).hard_at) == (None, None)
     bench.now += RETRY_S
     assert bench.calls() == [hard]
 
@@ -311,7 +311,7 @@ def test_an_order_to_save_is_given_again_after_a_while() -> None:
     bench.now += RETRY_S
     assert bench.calls() == [save]
     tell(bench, save, Outcome.OK)
-    assert track(bench).failures == 0
+    assert observed_vm(bench).failures == 0
     see(bench, vm, Phase.RUNNING)
     bench.now += HARD_AGAIN_S - 0.01
     assert bench.calls() == []
@@ -346,9 +346,9 @@ def test_what_it_has_left_is_not_where_it_is_stuck() -> None:
     tell(bench, migrate, Outcome.REFUSED)
     see(bench, migrate.vm, Phase.SAVED)
     bench.calls()
-    assert bench.core.fleet._not_left(track(bench, "1/2/0")) == []
+    assert bench.core.vm_reconciler._not_left(observed_vm(bench, "1/2/0")) == []
     bench.core.ledger.away.clear()
-    assert bench.core.fleet._not_left(track(bench, "1/2/0")) == ["h0"]
+    assert bench.core.vm_reconciler._not_left(observed_vm(bench, "1/2/0")) == ["h0"]
 
 
 def test_the_end_of_a_stray_makes_no_host_lost() -> None:
@@ -370,7 +370,7 @@ def test_only_what_is_told_to_be_saved_is_left_alone_from_then_on() -> None:
     bench.audit()
     [ended] = bench.core.decide(bench.now)
     assert ended == f.VmEnded(unit="1", attempt=1, rank=0, why="vanished")
-    assert not track(bench).said_saved
+    assert not observed_vm(bench).said_saved
 
 
 def test_what_moves_is_left_alone_while_its_binding_is_on_its_way_to_the_journal() -> None:
@@ -421,11 +421,11 @@ def test_a_new_leader_finds_that_a_host_does_not_let_go_of_a_vm() -> None:
 
 def test_a_host_that_is_gone_is_not_lost_for_what_was_stuck_there() -> None:
     bench = Bench(1)
-    bench.core.fleet.stuck = {"h9": None, "h0": None}
+    bench.core.vm_reconciler.stuck = {"h9": None, "h0": None}
     assert bench.decide() == [f.HostLost(host="h0", reason="stuck")]
-    assert bench.core.fleet.stuck == {"h0": None}
+    assert bench.core.vm_reconciler.stuck == {"h0": None}
     bench.decide()
-    assert bench.core.fleet.stuck == {}
+    assert bench.core.vm_reconciler.stuck == {}
 
 
 def test_what_lingers_and_shuts_down_is_ended_hard_when_its_time_is_over() -> None:
@@ -457,7 +457,7 @@ def test_a_vm_that_an_earlier_leader_gave_the_rank_is_not_taken_for_the_one_that
     bench.answer(allocate)
     bench.write("executor", f.VmAllocated(unit="1", attempt=1, rank=0, vm=9, host="h0"))
     assert bench.calls() == []
-    assert track(bench).phase is None
+    assert observed_vm(bench).phase is None
 
 
 def test_a_vm_is_looked_at_again_only_when_something_concerns_it() -> None:

@@ -16,7 +16,7 @@ from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.executor.core.calls import Sample
 from services.executor.core.ledger import Ledger
-from services.executor.core.utilisation_reports import DEFAULTS, HOLD_S, Bands, edges
+from services.executor.core.utilisation_reports import DEFAULTS, HOLD_S, UtilisationReports, edges
 from tests.support.executor_bench import Bench, held
 
 STEP_S = 20.0  # between two samples here
@@ -118,7 +118,7 @@ def test_a_host_at_an_edge_is_told_once(use: float) -> None:
 @pytest.mark.parametrize("use", [0.74984, 0.75016, 0.24984, 0.6004])
 def test_a_large_host_at_an_edge_is_told_once(use: float) -> None:
     """What is told is rounded; the band is that of what is told."""
-    bands, custody = Bands(Ledger(Custody())), f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1)
+    bands, custody = UtilisationReports(Ledger(Custody())), f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1)
     fold_fact(bands.ledger.custody, custody, 1, 0, "executor", 0.0)
     told = []
     for stamp in range(20):
@@ -189,8 +189,8 @@ class Told:
     """Samples of h0, each later than the one before by half of the time that they must span."""
 
     def __init__(self) -> None:
-        self.bands = Bands(Ledger(Custody()))
-        custody = self.bands.ledger.custody
+        self.utilisation = UtilisationReports(Ledger(Custody()))
+        custody = self.utilisation.ledger.custody
         fold_fact(custody, f.HostDescribed(host="h0", one_id=0, cores=64, memory_mb=1), 1, 0, "executor", 0.0)
         self.now = 0.0
 
@@ -198,15 +198,15 @@ class Told:
         fact = None
         for use in cpu:
             self.now += HOLD_S / 2
-            self.bands.sampled("h0", use, use / 2, int(self.now), self.now)
-            fact = self.bands.fact("h0", self.now)
+            self.utilisation.sampled("h0", use, use / 2, int(self.now), self.now)
+            fact = self.utilisation.fact("h0", self.now)
         return fact
 
     def tell(self, *cpu: float) -> float | None:
         """What is told is folded."""
         fact = self.sample(*cpu)
         if fact is not None:
-            self.bands.ledger.apply(fact, Meta(position=2, index=0, writer="executor", at=self.now))
+            self.utilisation.ledger.apply(fact, Meta(position=2, index=0, writer="executor", at=self.now))
         return None if fact is None else fact.cpu
 
 
@@ -226,7 +226,7 @@ def test_crossing_one_edge_is_enough_either_way() -> None:
 def test_of_a_host_that_is_gone_and_comes_back_nothing_is_known() -> None:
     told = Told()
     told.sample(0.9, 0.9)
-    told.bands.forget("h0")
-    told.bands.forget("h0")
+    told.utilisation.forget("h0")
+    told.utilisation.forget("h0")
     assert told.sample(0.9, 0.9) is None
     assert told.sample(0.9) is not None

@@ -10,13 +10,13 @@ from schemas.facts import Fact
 from services.executor.core.calls import HostSight, HostsSeen, HostTold, Look, Outcome, Phase, Result, Sample
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_health import DISABLED, EXCLUDED, LATE
-from services.executor.core.host_reconciler import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostDesk
+from services.executor.core.host_reconciler import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostReconciler
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD
 
 
-def desk(bench: Bench) -> HostDesk:
-    return bench.core.desk
+def desk(bench: Bench) -> HostReconciler:
+    return bench.core.host_reconciler
 
 
 def change(bench: Bench, name: str, **what: object) -> None:
@@ -152,7 +152,7 @@ def test_what_is_ours_and_known_is_no_reason_for_an_audit_nor_is_what_is_others_
     bench.vms[50], bench.tags[50], bench.on[50] = Phase.RUNNING, "", "h0"
     bench.vms[51], bench.tags[51] = Phase.RUNNING, f"{CLOUD}/77/1/0"
     bench.audit()
-    assert list(bench.core.fleet.strays) == [51]
+    assert list(bench.core.vm_reconciler.strays) == [51]
     assert bench.core._ours() == {mine: "1/1/0", saved: "", 51: "#51"}
     bench.on |= {51: "h0", saved: "h0"}
     assert not desk(bench).suspicious
@@ -341,9 +341,9 @@ def test_what_is_used_is_a_share_of_what_is_there(cores: int, memory_mb: int, co
     bench.hosts["h0"] = msgspec.structs.replace(bench.hosts["h0"], cores=cores, memory_mb=memory_mb)
     bench.samples = {0: Sample(7, 50 * cores, 256 * memory_mb)}
     bench.see_hosts()
-    sights = bench.core.desk.bands.seen["h0"].sights if counted else []
+    sights = bench.core.host_reconciler.utilisation.seen["h0"].sights if counted else []
     assert [(sight.cpu, sight.memory) for sight in sights] == ([(0.5, 0.25)] if counted else [])
-    assert ("h0" in bench.core.desk.bands.seen) is counted
+    assert ("h0" in bench.core.host_reconciler.utilisation.seen) is counted
 
 
 def test_where_a_sight_differs_from_the_one_before_who_waits_there_is_told() -> None:
@@ -367,7 +367,7 @@ def test_after_a_snapshot_a_host_is_cleared_by_the_first_look_and_not_before(loo
     core = ExecutorCore(bench.custody)
     core.load(bench.core.dump())
     core.take_over(bench.now)
-    desk_ = core.desk
+    desk_ = core.host_reconciler
     desk_.polled, desk_.seen = True, {"h0": bench.host("h0")}
     desk_.news["h0"] = None
     if looked:
