@@ -38,7 +38,6 @@ NAMED = {
     "172_vm_deploy_big_enforce": Failure.CAPACITY,
     "174_vm_deploy_bigmem_enforce": Failure.CAPACITY,
     "180_vm_deploy_offline_host": Failure.STATE,
-    "218_vm_action_locked": Failure.STATE,
     "344_migrate_enforce_full": Failure.CAPACITY,
     "538_vm_allocate_bad_image": Failure.TEMPLATE,
     "572_alice_action_other": Failure.PERMISSION,
