@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.facts_base import Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.rules import RULES
 
 Decision = tuple[str, tuple[f.Fact, ...]]  # writer, facts of one envelope
@@ -112,7 +112,7 @@ class BusyDay:
         yield "admission", (self._submitted(),)
 
     def _start(self, job: str, host: str) -> Iterator[Decision]:
-        why = because(Code.FIRST_FIT)
+        why = because.FirstFit()
         yield (
             "scheduler.hpc",
             (f.UnitPlaced(unit=job, attempt=1, hosts=(host,), cores=1, memory_mb=256, reason=why),),
@@ -149,10 +149,10 @@ class BusyDay:
         host = self.running[0][1]
         wanted = len(self.instances) + 1
         yield "scheduler.web", (f.DemandChanged(dept="web", hosts=wanted, instances=wanted),)
-        notice = f.QuotaChanged(dept="hpc", hosts=len(self.hosts) - wanted, by=1.0, reason=because(Code.WEB_DEMAND))
+        notice = f.QuotaChanged(dept="hpc", hosts=len(self.hosts) - wanted, by=1.0, reason=because.WebDemand())
         yield "provisioner", (notice, f.QuotaChanged(dept="web", hosts=wanted, by=1.0))
         victims = [job for job, place in self.running if place == host]
-        why = because(Code.WEB_DEMAND)
+        why = because.WebDemand()
         closed = [f.AttemptClosed(unit=job, attempt=1, disposal=Disposal.KILL, why=why) for job in victims]
         yield "scheduler.hpc", (*closed, f.HostReleased(host=host, reason=why))
         self.running = deque(x for x in self.running if x[1] != host)
@@ -167,7 +167,7 @@ class BusyDay:
         unit, host = self.instances.pop()
         wanted = len(self.instances)
         yield "scheduler.web", (f.DemandChanged(dept="web", hosts=wanted, instances=wanted),)
-        closed = f.AttemptClosed(unit=unit, attempt=1, disposal=Disposal.STOPPED, why=because(Code.WEB_DEMAND))
+        closed = f.AttemptClosed(unit=unit, attempt=1, disposal=Disposal.STOPPED, why=because.WebDemand())
         yield "scheduler.web", (closed, f.HostReleased(host=host))
         yield "executor", (f.VmEnded(unit=unit, attempt=1, rank=0, why="terminated"),)
         yield "executor", (f.HostCleared(host=host),)

@@ -21,9 +21,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from benchmarks.cloud import table
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
 from schemas.envelope import Envelope, encode
-from schemas.reasons import Code, because
 from schemas.subjects import journal
 from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
@@ -106,7 +106,7 @@ class Cloud:
         for _ in range(FACTS // 3):
             unit, dept, attempt = self.running.pop(0)
             host = self.fold.custody.state.units[unit].hosts[0]
-            why = because(Code.RECLAIMED)
+            why = because.Reclaimed()
             closed = f.AttemptClosed(unit=unit, attempt=attempt, disposal=f.Disposal.REQUEUE, why=why)
             self.write(f"scheduler.{dept}", closed)
             self._place(unit, dept, attempt + 1, host)

@@ -4,18 +4,20 @@ Rules
   1. All facts of one decision travel in one envelope (DESIGN §2): atomic in storage, validity is per fact.
   2. Unknown fields are ignored.  An unknown kind is kept as `UnknownFact`; whether that stops the reader is its `custody`
      flag (PROTOCOL S8).
-  3. Bytes that are no envelope of the subject's writer raise `Garbage`: void for every reader, counted (S10).
+  3. Formats (`v`) below 2 are upgraded as they are read (`schemas.upgrade`), and so is a reason that is not known.
+  4. Bytes that are no envelope of the subject's writer raise `Garbage`: void for every reader, counted (S10).
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias, final
+from typing import Annotated, Any, Final, TypeAlias, final
 
 import msgspec
 
+from schemas import upgrade
 from schemas.facts import BY_KIND, Fact, may_write
 
-VERSION: Final = 1
+VERSION: Final = upgrade.FORMAT
 FACTS_MAX: Final = 2000  # with the largest common fact about 400 bytes: below 1 MiB, NATS' default max_payload
 BYTES_MAX: Final = 900_000
 
@@ -38,7 +40,7 @@ AnyFact = Fact | UnknownFact
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """`at`: UTC seconds (S6); `cause`: journal position or request id that led to it; `id`: message id, unique."""
 
-    v: int = VERSION
+    v: Annotated[int, msgspec.Meta(ge=VERSION)] = VERSION
     id: str
     writer: str
     epoch: int
@@ -104,26 +106,30 @@ def decode(data: bytes, writer: str) -> Received:
     return envelope
 
 
-def _decode_loosely(data: bytes) -> Mixed:
+def _decode_loosely(data: bytes) -> Received:
     try:
-        envelope = _loose.decode(data)
-        return Mixed(
-            v=envelope.v,
-            id=envelope.id,
-            writer=envelope.writer,
-            epoch=envelope.epoch,
-            at=envelope.at,
-            cause=envelope.cause,
-            facts=tuple(_decode_fact(raw) for raw in envelope.facts),
-        )
+        told = _loose.decode(data)
+        facts = tuple(_decode_fact(raw, told.v) for raw in told.facts)
     except (msgspec.DecodeError, RecursionError) as error:
         raise Garbage(f"not an envelope: {error}") from error
+    head: dict[str, Any] = {
+        "v": told.v,
+        "id": told.id,
+        "writer": told.writer,
+        "epoch": told.epoch,
+        "at": told.at,
+        "cause": told.cause,
+    }
+    known = tuple(fact for fact in facts if not isinstance(fact, UnknownFact))
+    return Envelope(**head, facts=known) if len(known) == len(facts) else Mixed(**head, facts=facts)
 
 
-def _decode_fact(raw: msgspec.Raw) -> AnyFact:
+def _decode_fact(raw: msgspec.Raw, envelope_format: int) -> AnyFact:
     head = _kind.decode(raw)
     if head.kind not in BY_KIND:
         return UnknownFact(kind=head.kind, custody=head.custody)
+    if head.kind in upgrade.EXPLAINED:
+        return upgrade.fact(msgspec.msgpack.decode(raw), envelope_format)
     fact: Fact = _fact.decode(raw)
     return fact
 

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas import requests as r
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
 from schemas.events import Event
-from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
@@ -51,10 +51,10 @@ FACTS: Final[tuple[f.Fact, ...]] = (
     ),
     f.JobHeld(job="17", user="ann"),
     f.JobResumed(job="17", user="ann"),
-    f.DemandChanged(dept="hpc", hosts=1, reason=because(Code.QUEUE, pending=1)),
-    f.QuotaChanged(dept="hpc", hosts=2, by=AT, reason=because(Code.IDLE_TO_BATCH)),
-    f.HostGranted(host="node-2", dept="hpc", reason=because(Code.IDLE_TO_BATCH)),
-    f.UnitPlaced(unit="17", attempt=1, hosts=("node-2",), cores=8, memory_mb=8192, reason=because(Code.HEAD_OF_QUEUE)),
+    f.DemandChanged(dept="hpc", hosts=1, reason=because.Queue(pending=1)),
+    f.QuotaChanged(dept="hpc", hosts=2, by=AT, reason=because.IdleToBatch()),
+    f.HostGranted(host="node-2", dept="hpc", reason=because.IdleToBatch()),
+    f.UnitPlaced(unit="17", attempt=1, hosts=("node-2",), cores=8, memory_mb=8192, reason=because.HeadOfQueue()),
     f.VmAllocated(unit="17", attempt=1, rank=0, vm=31, host="node-2"),
     f.VmStarted(unit="17", attempt=1, rank=0),
     f.AttemptBegan(unit="17", attempt=1, addresses=(None,)),
@@ -68,14 +68,14 @@ FACTS: Final[tuple[f.Fact, ...]] = (
         answers_s=1.0,
     ),
     f.ScaleRequested(dept="web", user="root", minimum=3, until=AT + 3600, request="9a0b"),
-    f.AttemptClosed(unit="17", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.RECLAIMED, host="node-2")),
-    f.HostReleased(host="node-2", reason=because(Code.NOTICE, department="hpc", quota=1, held=2)),
-    f.HostSeized(host="node-3", dept="hpc", reason=because(Code.NOTICE_EXPIRED)),
+    f.AttemptClosed(unit="17", attempt=1, disposal=f.Disposal.REQUEUE, why=because.Reclaimed(host="node-2")),
+    f.HostReleased(host="node-2", reason=because.Notice(department="hpc", quota=1, held=2)),
+    f.HostSeized(host="node-3", dept="hpc", reason=because.NoticeExpired()),
     f.VmEnded(unit="17", attempt=1, rank=0, why="terminated"),
     f.VmRefused(unit="17", attempt=1, rank=0, failure="quota", why="user [3] limit of 2 reached for VMS quota in VM."),
     f.StartsPaused(since=AT - 2, failed=3, tried=3, why="[one.vm.deploy] no datastore"),
     f.StartsResumed(why="a start succeeded"),
-    f.InstanceDraining(unit="web.7", attempt=1, until=AT + 5, reason=because(Code.SCALE_DOWN, instances=3)),
+    f.InstanceDraining(unit="web.7", attempt=1, until=AT + 5, reason=because.ScaleDown(instances=3)),
     f.InstanceReported(unit="web.8", attempt=1, state="unready", user="balancer", why="/healthz answered HTTP 500"),
     f.ReleaseRequested(
         dept="web",
@@ -87,9 +87,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
         max_unavailable=1,
         request="77ab",
     ),
-    f.ReleaseChanged(
-        dept="web", release=2, state="rolling", reason=because(Code.RELEASE_DEPLOYED, release=2, user="wes")
-    ),
+    f.ReleaseChanged(dept="web", release=2, state="rolling", reason=because.ReleaseDeployed(release=2, user="wes")),
     f.HostLost(host="node-3", reason="stuck: VM 32 outlived a hard terminate"),
     f.HostObserved(host="node-2", cpu=0.87, memory=0.52),
     f.HostQuarantined(host="node-3", reason="3 VMs failed to start", until=AT + 600),
@@ -158,7 +156,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
             start_at=AT + 1800.0,
             hosts=("node-2", "node-3"),
             sure=Sure.BY_WALLTIMES,
-            why=because(Code.BY_WALLTIMES, ends=2),
+            why=because.ByWalltimes(ends=2),
         ),
         variants=(
             Variant(
@@ -168,7 +166,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
                     start_at=AT,
                     hosts=("node-1", "node-4"),
                     sure=Sure.BY_WALLTIMES,
-                    why=because(Code.BY_WALLTIMES, ends=0),
+                    why=because.ByWalltimes(ends=0),
                 ),
             ),
         ),

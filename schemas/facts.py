@@ -48,7 +48,7 @@ from schemas.facts_jobs import OfArray as OfArray
 from schemas.facts_jobs import OfJobs as OfJobs
 from schemas.facts_jobs import Resumed as Resumed
 from schemas.ids import is_instance
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from schemas.releases import IMAGE_MAX
 
 # ---------------------------------------------------------------------------------------------------------- every writer
@@ -78,24 +78,15 @@ class ConfigAdopted(CustodyFact, frozen=True, kw_only=True, tag="config.adopted"
     config: CloudConfig
 
 
-_CLAIMANTS: Final = {Code.WEB_DEMAND: "department", Code.WEB_SHARE: "department", Code.LENDING: "lender"}  # formerly
-
-
 class QuotaChanged(CustodyFact, frozen=True, kw_only=True, tag="quota.changed"):
     """Level: hosts `dept` may keep.  Lower than held is notice, due at `by`; `claimants`: the departments that want those
-    hosts, empty if none does (the cluster shrinks, a window closes).  Older journals named them in the reason alone."""
+    hosts, empty if none does (the cluster shrinks, a window closes)."""
 
     dept: DepartmentName
     hosts: Count
     by: Seconds
     claimants: tuple[DepartmentName, ...] = ()
     reason: Reason | None = None
-
-    def __post_init__(self) -> None:
-        if self.reason is not None and not self.claimants:
-            named = self.reason.params.get(_CLAIMANTS.get(self.reason.code, ""), "")
-            others = tuple(name for name in str(named).split(", ") if name not in ("", self.dept))
-            msgspec.structs.force_setattr(self, "claimants", others)
 
 
 class HostGranted(CustodyFact, frozen=True, kw_only=True, tag="host.granted"):

@@ -1,6 +1,6 @@
 """What happened, for those who play it again: the lines of the monitor's record of the journal (`phoenix whatif`).
 
-    {"record": 1, "cloud": …, "since": …, "until": …, "to": <position>}        first line (`Head`)
+    {"record": 2, "cloud": …, "since": …, "until": …, "to": <position>}        first line (`Head`)
     {"position": …, "at": …, "writer": …, "facts": [{"kind": …, …}, …]}         one for each envelope, in order (`Line`)
     {"end": <position of the last line>, "envelopes": …}                        last line (`Tail`)
 
@@ -17,7 +17,7 @@ import msgspec
 
 from schemas.facts import Fact
 
-FORMAT: Final = 1
+FORMAT: Final = 2  # reasons are flat (`schemas.upgrade`)
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True):

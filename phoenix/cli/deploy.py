@@ -126,8 +126,8 @@ def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:
     return OK
 
 
-def _tell_last_words(client: Client, reason: object) -> None:
-    unit = sentences.code_of(reason)[1].get("unit") if reason else None
+def _tell_last_words(client: Client, reason: dict[str, Any] | None) -> None:
+    unit = reason.get("unit") if reason else None
     if unit and (words := last_words(client, str(unit))):
         print(
             "\n".join([f"{unit} wrote last:", *(f"  {control_characters.shown(line)}" for line in words)]),

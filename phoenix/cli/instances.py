@@ -64,7 +64,7 @@ def _with_last_words(client: Client, found: list[dict[str, Any]]) -> list[dict[s
 
 
 def _quoted(one: dict[str, Any]) -> bool:
-    return bool(((one.get("why") or {}).get("params") or {}).get("said"))
+    return bool((one.get("why") or {}).get("said"))
 
 
 def render(found: list[dict[str, Any]], department: str | None = None) -> str:

@@ -137,18 +137,13 @@ def shown(state: str) -> str:
 
 def _reason(reason: dict[str, Any], now: float) -> str:
     """Of a lease whose time has come the cloud's line, which time does not change, says only when that was to be."""
-    params = reason.get("params") or {}
-    if reason["code"] == "lease_starts_at" and params.get("starts_at", now + 1) <= now:
-        return sentences.short("lease_over" if params.get("ends_at", now + 1) <= now else "lease_late")
-    return _short(reason["code"], params)
-
-
-def _short(code: str, params: dict[str, Any] | None) -> str:
-    """The reason in a few words; thousands of jobs share one without parameters."""
-    if params:
-        return sentences.short({"code": code, "params": params})
-    if code not in _SHORT:
-        _SHORT[code] = sentences.short({"code": code})
+    code = reason["code"]
+    if code == "lease_starts_at" and reason.get("starts_at", now + 1) <= now:
+        return sentences.short("lease_over" if reason.get("ends_at", now + 1) <= now else "lease_late")
+    if len(reason) > 1:
+        return sentences.short(reason)
+    if code not in _SHORT:  # thousands of jobs share one without numbers
+        _SHORT[code] = sentences.short(reason)
     return _SHORT[code]
 
 

@@ -41,7 +41,7 @@ def stuck(client: Client, department: str) -> dict[str, Any] | None:
         return None  # it is a word beside what was asked for
     for code, needed in (("roll_stuck", "hosts"), ("rolling", "unit"), ("starting", "answer")):
         for reason in reasons:
-            if reason["code"] == code and needed in reason.get("params", {}):
+            if reason["code"] == code and needed in reason:
                 return dict(reason)
     return None
 

@@ -16,11 +16,11 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from services.domain.text.units import count as count
-from services.domain.text.units import iso as iso
-from services.domain.text.units import seconds as seconds
-from services.domain.text.units import some as some
-from services.domain.text.units import span as span
+from schemas.units import count as count
+from schemas.units import iso as iso
+from schemas.units import seconds as seconds
+from schemas.units import some as some
+from schemas.units import span as span
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

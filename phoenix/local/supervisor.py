@@ -45,8 +45,8 @@ from phoenix.local.stack_vms import OpenNebulaError, check, end_vms
 from phoenix.local.supervisor_child import Child, Spec, kill_leftover, started_at, tail, truncate
 from phoenix.local.supervisor_probe import http_get
 from phoenix.local.supervisor_watch import BEGIN_S, TICK_S, Ear, Silence
+from schemas.units import count
 from services.domain.exits import Stop
-from services.domain.text.units import count
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.config import secret_files

@@ -5,14 +5,15 @@
 | an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s, `Room`, `Forecast` |
 | victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
 | a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
-| all of them | `because` with a `Code` for reasons; `settings` reads a policy's own options |
+| all of them | reasons, as `because.ByPolicy(policy=…, details={…})`; `settings` reads a policy's own options |
 
 `docs/howto/plugins.md` says what a policy may do, `phoenix policies check NAME` tries it.
 """
 
+from schemas import reasons as because
 from schemas.config import BatchPolicy, Option, WebPolicy
 from schemas.options import read as settings
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.order import (
     Order,
     Plan,
@@ -42,7 +43,6 @@ __all__ = [
     "BatchPolicy",
     "Candidate",
     "Choice",
-    "Code",
     "Forecast",
     "Heard",
     "HostLoad",

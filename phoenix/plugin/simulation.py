@@ -61,9 +61,9 @@ from phoenix.simulate.workload import (
 )
 from phoenix.tune.bench import Document, measured, seeds_of
 from schemas import facts
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, LeaseVictims, OnReclaim, WebPolicy
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from schemas.validation import words_of
 from services.domain.capabilities import ALL as ALL_CAPABILITIES
 from services.domain.custody.meta import Meta
@@ -79,7 +79,6 @@ __all__ = [
     "BatchPolicy",
     "CliError",
     "CloudConfig",
-    "Code",
     "Department",
     "Disposal",
     "Document",
@@ -109,6 +108,7 @@ __all__ = [
     "amount",
     "at_least_zero",
     "beats",
+    "because",
     "bounded_slowdown",
     "check_cloud",
     "count",

@@ -12,11 +12,11 @@ import msgspec
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig
 from schemas.config import Department as Configured
 from schemas.facts import Fact
 from schemas.ids import element_id
-from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -240,7 +240,7 @@ class Department:
     def suspend(self, unit: str) -> None:
         known = self.custody.state.units[unit]
         disposal = f.Disposal.SUSPEND if known.began_at is not None else f.Disposal.REQUEUE
-        why = because(Code.MADE_WAY)
+        why = because.Preempted()
         self.write(f"scheduler.{DEPT}", f.AttemptClosed(unit=unit, attempt=known.attempt, disposal=disposal, why=why))
 
     def situation(self, now: float = NOW, most: int = STARTS_MAX) -> Situation:

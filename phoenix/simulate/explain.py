@@ -31,8 +31,9 @@ from phoenix.simulate import layout
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import JobRecord, Scenario, Work
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal, Fact
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.domain import text as sentences
 from services.domain.custody.meta import Meta
 from services.scheduler.core.batch.core import BatchCore
@@ -52,8 +53,8 @@ _DISPOSED: Final = {
     Disposal.FAILED: "that is its end",
 }
 _FROM_CHECKPOINT: Final = "it goes back into the queue and will run from its last checkpoint"
-_TAKEN: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_DRAINED)
-_HISTORY: Final = (*_TAKEN, Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT)
+_TAKEN: Final = (because.Reclaimed, because.HostTaken, because.HostDrained)
+_HISTORY: Final = (*_TAKEN, because.LostHost, because.EndedVm, because.BootTimeout)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +137,7 @@ class _Teller:
         self._since: float | None = None  # it waits since then; None: it does not
         self._ask_at = 0.0
         self._heard: tuple[float, Reason] | None = None  # the last reason, when it was not told
-        self._told: Code | None = None
+        self._told: str | None = None
         self._nodes = 0
         self._began_at: float | None = None
         self._safe_at: float | None = None  # of the attempt's last checkpoint
@@ -171,10 +172,10 @@ class _Teller:
         if self._since is None or now < self._ask_at:
             return
         self._ask_at = now + max(SAMPLE_MIN_S, SAMPLE_GROWTH * (now - self._since))
-        reasons = [self._asked(reason) for reason in why(self.core, self.unit, now) if reason.code not in _HISTORY]
+        reasons = [self._asked(reason) for reason in why(self.core, self.unit, now) if type(reason) not in _HISTORY]
         if not reasons:
             return
-        if reasons[0].code is self._told:
+        if reasons[0].code == self._told:
             self._heard = (now, reasons[0])
             return
         self._last_heard()
@@ -183,10 +184,9 @@ class _Teller:
 
     def _asked(self, reason: Reason) -> Reason:
         """The reason without memory that nobody asked for (rule 3)."""
-        if self.memory or "memory_mb" not in reason.params:
+        if self.memory or not isinstance(reason, because.Needs):
             return reason
-        params = {key: value for key, value in reason.params.items() if key != "memory_mb"}
-        return msgspec.structs.replace(reason, params=params)
+        return msgspec.structs.replace(reason, memory_mb=None)
 
     def _last_heard(self) -> None:
         if self._heard is not None:
@@ -232,7 +232,7 @@ class _Teller:
         lost_s = ran_s if self._safe_at is None or fact.disposal is not Disposal.REQUEUE else at - self._safe_at
         self._began_at = None
         spent = f"it had run for {span(ran_s)} on {count(self._nodes, 'host')}"
-        taken = fact.why.code in _TAKEN
+        taken = type(fact.why) in _TAKEN
         words = f"preempted{self._for_whom()}" if taken else sentences.sentence(fact.why)
         lost = "" if fact.disposal in (Disposal.SUSPEND, Disposal.MIGRATE) else _node_hours(lost_s * self._nodes)
         done = (

@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from phoenix.simulate.workload import End, JobRecord, Outcome, Scenario, WebRecord, Work
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal, Fact
 from schemas.ids import is_instance
-from schemas.reasons import Code
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
@@ -29,7 +29,7 @@ _ENDS: Final[dict[Disposal, End]] = {
     Disposal.FAILED: "failed",
     Disposal.STOPPED: "stopped",
 }
-_PREEMPTING: Final = (Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_DRAINED)
+_PREEMPTING: Final = (because.Reclaimed, because.HostTaken, because.HostDrained)
 
 
 class Recorder:
@@ -130,7 +130,7 @@ class Recorder:
             self._saved[fact.unit] = self._saved.get(fact.unit, 0.0) + ran
         else:
             self._lose(fact, record, ran + self._saved.pop(fact.unit, 0.0))
-        if fact.why.code in _PREEMPTING:
+        if type(fact.why) in _PREEMPTING:
             record.preempted += 1
         end = _ENDS.get(fact.disposal)
         if end is not None:

@@ -2,7 +2,8 @@
 
 Rules
   1. A record without its last line is cut short: it is refused, not played.
-  2. Facts that this version does not know are left out and counted; a line that is no line is an error.
+  2. Form 1 is upgraded as it is read (`schemas.upgrade`), like the journal's.
+  3. Facts that this version does not know are left out and counted; a line that is no line is an error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final
 
 import msgspec
 
-from schemas.facts import BY_KIND, Fact
+from schemas import upgrade
+from schemas.facts import BY_KIND
 from schemas.journal_record import FORMAT, Head, Line, Tail
 
 
@@ -35,7 +37,6 @@ _head: Final = msgspec.json.Decoder(Head)
 _line: Final = msgspec.json.Decoder(Line)
 _loose: Final = msgspec.json.Decoder(_Loose)
 _kind: Final = msgspec.json.Decoder(_Kind)
-_fact: Final = msgspec.json.Decoder(Fact)
 _tail: Final = msgspec.json.Decoder(Tail)
 
 
@@ -49,8 +50,8 @@ class Record:
             self.head = _head.decode(next(self._lines, b""))
         except msgspec.DecodeError as error:
             raise CutShort(f"the record has no first line: {error}") from error
-        if self.head.record != FORMAT:
-            raise CutShort(f"the record has form {self.head.record}; this version reads form {FORMAT}")
+        if not 1 <= self.head.record <= FORMAT:
+            raise CutShort(f"the record has form {self.head.record}; this version reads forms 1 to {FORMAT}")
 
     def entries(self) -> Iterator[Line]:
         """Every envelope in order.  Raises `CutShort` at the end of a record that is not whole (rule 1)."""
@@ -65,6 +66,8 @@ class Record:
         raise CutShort(f"the record broke off after {self.envelopes:,} envelopes: ask again")
 
     def _read(self, text: bytes) -> Line:
+        if self.head.record < FORMAT:
+            return self._known(text)
         try:
             return _line.decode(text)
         except msgspec.ValidationError:
@@ -73,11 +76,11 @@ class Record:
             raise CutShort(f"line {self.envelopes + 1} of the record is no envelope: {error}") from error
 
     def _known(self, text: bytes) -> Line:
-        """Rule 2."""
+        """Rules 2 and 3."""
         try:
             loose = _loose.decode(text)
             known = [raw for raw in loose.facts if _kind.decode(raw).kind in BY_KIND]
-            facts = tuple(_fact.decode(raw) for raw in known)
+            facts = tuple(upgrade.fact(msgspec.json.decode(raw), self.head.record) for raw in known)
         except msgspec.DecodeError as error:
             raise CutShort(f"line {self.envelopes + 1} of the record is no envelope: {error}") from error
         self.unknown += len(loose.facts) - len(facts)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from phoenix.plugin.simulation import OK, Code, Meta, count, engine, files, interval, mean, render, report, sweep
+from phoenix.plugin.simulation import OK, Meta, because, count, engine, files, interval, mean, render, report, sweep
 from phoenix.plugin.simulation import facts as f
 from phoenix_papers import region
 from phoenix_papers.svmsched import rules
@@ -85,7 +85,7 @@ def _made(setting: Setting, threshold_s: float, seed: int) -> Run:
     borrowed: list[str] = []
 
     def watch(fact: f.Fact, _meta: Meta) -> None:
-        if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BORROWS:
+        if isinstance(fact, f.UnitPlaced) and isinstance(fact.reason, because.Borrows):
             borrowed.append(fact.unit)
 
     outcome = engine.run(rules.scenario(setting, threshold_s, seed), watch=watch)

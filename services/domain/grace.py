@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from schemas import reasons as because
 from schemas.config import CloudConfig, Policy
 from schemas.ids import sort_key
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.domain.sharing import lending
@@ -102,4 +103,4 @@ def told(leaving: Sequence[Leaver], now: float) -> list[Reason]:
         return []
     jobs = list(dict.fromkeys(one.job for one in leaving))
     in_s = round(max(0.0, leaving[-1].by - now), 3)
-    return [because(Code.HOSTS_LEFT, hosts=len(leaving), jobs=jobs, in_s=in_s)]
+    return [because.HostsLeft(hosts=len(leaving), jobs=jobs, in_s=in_s)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 
 _NEW: Final = (f.HostCleared, f.HostLost, f.HostRemoved)
 
@@ -18,7 +18,6 @@ def worthless(fact: f.Fact) -> tuple[str, ...]:
     """Hosts of which nothing is known any more once this is folded; none of a fact that is of no host and no placement."""
     if isinstance(fact, _NEW):
         return (fact.host,)
-    if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.BALANCED:
-        left = fact.reason.params.get("from_hosts", ())
-        return (*fact.hosts, *(left if isinstance(left, list) else ()))
+    if isinstance(fact, f.UnitPlaced) and isinstance(fact.reason, because.Balanced):
+        return (*fact.hosts, *fact.reason.from_hosts)
     return ()

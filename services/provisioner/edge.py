@@ -31,8 +31,8 @@ from schemas import requests as r
 from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
+from schemas.units import iso
 from services.domain.custody.rules import RULES
-from services.domain.text.units import iso
 from services.provisioner.core.leases import Late
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.origin import Found, whence

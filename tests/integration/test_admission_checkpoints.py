@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from phoenix.local.guest.door import Boot
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from schemas.subjects import OBJECTS
 from services.admission.storage.checkpoints import Checkpoints
 from services.runtime.broker.objects import Objects
@@ -52,7 +52,7 @@ async def saved(here: House, job: str, attempt: int = 1, **files: bytes) -> tupl
 
 
 async def requeued(here: House, job: str, attempt: int = 1) -> None:
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     fact = f.AttemptClosed(unit=job, attempt=attempt, disposal=f.Disposal.REQUEUE, why=why)
     await here.write("scheduler.hpc", fact)
 
@@ -219,7 +219,7 @@ async def test_what_ended_while_the_door_was_shut_leaves_nothing(here: House) ->
     assert (await saved(here, ended, a=b"before"))[0] == 200
     assert (await here.guest(sent).call("PUT", "checkpoint/files/b", b"and never named"))[0] == 200
     assert await here.running.stop() == 0
-    fact = f.AttemptClosed(unit=ended, attempt=1, disposal=f.Disposal.TIMEOUT, why=because(Code.WALLTIME))
+    fact = f.AttemptClosed(unit=ended, attempt=1, disposal=f.Disposal.TIMEOUT, why=because.Walltime())
     await here.publish("scheduler.hpc", fact)
     await here.start("a3")
     await until_stored(here, ended, 0)

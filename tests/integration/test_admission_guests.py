@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from phoenix.local.guest.door import Boot, Command
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.measures import Measures
-from schemas.reasons import Code, because
 from services.admission.core import admission as core
 from services.admission.guests import guests
 from services.admission.guests.boot import COMMAND_SCRIPT
@@ -168,7 +168,7 @@ async def test_what_an_instance_wrote_is_kept_and_of_much_the_end(here: House, m
     assert [(await read(rank=str(rank)))[0] for rank in (1, 2, 65_535)] == [404] * 3
     assert len(here.doors._outputs._streams) == remembered
     assert (await guest.call("PUT", "files/kept", b"x"))[0] == 400
-    stop = f.AttemptClosed(unit="web.7", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    stop = f.AttemptClosed(unit="web.7", attempt=1, disposal=f.Disposal.STOPPED, why=because.ScaleDown())
     await here.write("scheduler.web", stop)
     again = output.Outputs(here.doors._outputs._objects)  # as a door that has just started
     stream = output.StreamId("web.7", 1, 0, "stdout")
@@ -189,7 +189,7 @@ async def test_the_logs_of_all_but_the_last_instances_go(here: House, monkeypatc
     for unit in ended:
         await here.place(unit, "w1", dept="web")
         assert (await here.guest(unit).call("PUT", "output/stderr?offset=0", unit.encode()))[0] == 204
-        stop = f.AttemptClosed(unit=unit, attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+        stop = f.AttemptClosed(unit=unit, attempt=1, disposal=f.Disposal.STOPPED, why=because.ScaleDown())
         await here.write("scheduler.web", stop)
     outputs = output.Outputs(here.doors._outputs._objects)
 
@@ -221,7 +221,7 @@ async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_i
         assert (await guest.call("POST", "usage", wrong))[0] == 400
     assert (await here.guest(await running(here)).call("POST", "usage", told))[0] == 400
     assert await here.journaled(f.LoadObserved) == []
-    stop = f.AttemptClosed(unit="web.16", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    stop = f.AttemptClosed(unit="web.16", attempt=1, disposal=f.Disposal.STOPPED, why=because.ScaleDown())
     await here.write("scheduler.web", stop)
     assert (await guest.call("POST", "usage", told))[0] == 410
 
@@ -278,7 +278,7 @@ async def test_a_guest_ahead_of_the_journal_comes_back_and_a_late_one_is_gone(he
     job = await submitted(here)
     assert (await here.guest(job).call("GET", "boot"))[0] == 503
     await here.place(job)
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
     status, content = await here.guest(job).call("GET", "boot")
     assert (status, content) == (410, b'{"status":"gone"}')
@@ -290,7 +290,7 @@ async def test_a_late_success_counts_and_a_preempted_scripts_143_does_not(here: 
     for exit_code, status, final in ((143, 410, None), (0, 200, "completed")):
         job = await running(here)
         await here.guest(job).began()
-        why = because(Code.RECLAIMED)
+        why = because.Reclaimed()
         await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
         written = len(await here.journaled())
         assert await here.guest(job).report(exit_code) == status

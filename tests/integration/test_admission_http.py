@@ -15,11 +15,11 @@ import pytest_asyncio
 from aiohttp import web
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas import signals
 from schemas.audit import AuditBatch
 from schemas.config import WebPolicy
 from schemas.examples import SIGNALS
-from schemas.reasons import Code, because
 from schemas.signals import ClaimSignal
 from services.admission.http import openapi
 from services.admission.http.guest_routes import ROUTES as GUESTS
@@ -275,7 +275,7 @@ async def test_instances(here: House) -> None:
     assert (found["state"], found["address"]) == ("running", "127.0.0.1:8000")
     drained = {"attempt": 1, "state": "drained"}
     assert (await call(here, "wim", "POST", f"{path}/web.1/report", drained))[0] == 409
-    begun = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because(Code.SCALE_DOWN))
+    begun = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because.ScaleDown())
     await here.write("scheduler.web", begun)
     told = (await call(here, "wim", "GET", path))[1]
     assert [told[name] for name in ("drain_s", "unreachable_s", "health_path")] == [5.0, 10.0, "/healthz"]
@@ -288,7 +288,7 @@ async def test_instances(here: House) -> None:
     (fact,) = await here.journaled(f.InstanceReported)
     assert (fact.unit, fact.attempt, fact.state, fact.user) == ("web.1", 1, "drained", "wim")
     await here.write("executor", f.VmAllocated(unit="web.1", attempt=1, rank=0, vm=5, host="w1"))
-    stop = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.SCALE_DOWN))
+    stop = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because.ScaleDown())
     await here.write("scheduler.web", stop)
     (found,) = (await call(here, "wim", "GET", path))[1]["instances"]
     assert (found["state"], found["address"]) == ("draining", None)
@@ -368,7 +368,7 @@ async def test_output_of_a_killed_attempt_ends_with_its_vm(here: House) -> None:
     await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=77, host="h1"))
     guest = here.guest(job)
     await guest.began()
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     await here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
     assert (await read(here, job))[2] is False  # its script has its grace time
     assert (await guest.call("PUT", "output/stderr?offset=0", b"terminated"))[0] == 204

@@ -10,13 +10,13 @@ import pytest
 import pytest_asyncio
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from tests.support.admission_house import House, house
 from tests.support.until import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 VM = iter(range(100, 10_000))
-WHY = because(Code.RECLAIMED)
+WHY = because.Reclaimed()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

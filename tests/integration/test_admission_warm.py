@@ -11,8 +11,8 @@ import pytest
 import pytest_asyncio
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Warm
-from schemas.reasons import Code, because
 from services.admission.guests.tokens import job_token
 from tests.support.admission_house import CLOUD_ID, Guest, House, house
 
@@ -212,7 +212,7 @@ async def test_a_job_that_was_cancelled_meanwhile_is_not_given_away(here: House)
     vm = number(here, first)
     assert await done(here, first) == STAYS
     second = await running(here, vm=vm)
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     await here.write("scheduler.hpc", f.AttemptClosed(unit=second, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
     assert (await here.guest(first).call("POST", WAIT))[0] == 410
 

@@ -19,9 +19,9 @@ import pytest
 import pytest_asyncio
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Warm
 from schemas.measures import Measures
-from schemas.reasons import Code, because
 from services.runtime.config import secret_files
 from tests.support.leaks import places
 from tests.support.ports import free_port
@@ -155,7 +155,7 @@ async def test_a_script_that_has_ended_by_itself_was_not_told_to(site: Site) -> 
 async def test_an_attempt_that_is_over_ends_the_script_and_the_vm(site: Site) -> None:
     job, vm = await site.run("echo on; trap 'exit 1' TERM; while :; do sleep 0.02; done")
     await site.printed(job, "on\n")
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     await site.here.write("scheduler.hpc", f.AttemptClosed(unit=job, attempt=1, disposal=f.Disposal.REQUEUE, why=why))
     assert "stopped" in await site.off(vm)
     late = await site.boot(job)

@@ -37,7 +37,7 @@ def test_while_every_start_fails_the_cloud_says_so_once_and_then_all_jobs_run(cl
     attempts = [attempt for job in jobs for attempt in cloud.json("show", job)["attempts"]]
     failed = [attempt for attempt in attempts if attempt["began_at"] is None]
     assert {attempt["disposal"] for attempt in failed} == {"requeue"}
-    assert {attempt["why"]["params"]["vm"] for attempt in failed} == {f"failed: {WORDS}"}
+    assert {attempt["why"]["vm"] for attempt in failed} == {f"failed: {WORDS}"}
     assert WORDS in "".join(cloud.ok("show", job) for job in jobs)
     events = map(json.loads, cloud.ok("events", "--json", "--last", "1000").splitlines())
     assert [e["kind"] for e in events if e["kind"].startswith("starts.")] == ["starts.paused", "starts.resumed"]

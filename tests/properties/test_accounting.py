@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.envelope import decode
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -35,7 +35,7 @@ MORE = ["save", "measure", "move", "late", "again", "long", "cordon", "break", "
 STEPS = st.lists(
     st.tuples(st.sampled_from(KINDS + MORE), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=50
 )
-TAKEN = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN)
+TAKEN = (because.Reclaimed, because.Preempted, because.HostTaken)
 
 
 def house(on_reclaim: Any = "requeue") -> World:
@@ -182,7 +182,7 @@ class Ledger:
             if fact.disposal in (Disposal.REQUEUE, Disposal.KILL) and not cancelled:
                 work = self.risked.pop(fact.unit, 0.0)
                 work += self.kept.get(fact.unit, 0.0) if fact.disposal is Disposal.KILL else 0.0
-                what = "lost" if fact.why.code in TAKEN else "failed"
+                what = "lost" if type(fact.why) in TAKEN else "failed"
                 setattr(self, what, getattr(self, what) + work)
                 self.losses[fact.unit] = what, work
 

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance
-from schemas.reasons import Code
 from services.scheduler.core.policies.balance import FULL_ENOUGH, Load, Machine, Move, cost_s, plan
 from tests.support.balancing import busy_cluster, moves, observe
 
@@ -172,4 +172,4 @@ def test_the_core_moves_within_custodys_room_and_not_again(
         assert len(moves(world)) == count
     assert world.voids == []
     for fact in world.facts(f.AttemptClosed):
-        assert fact.why.code is Code.BALANCED
+        assert type(fact.why) is because.Balanced

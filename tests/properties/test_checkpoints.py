@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.checkpoints import counts
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
@@ -46,7 +46,7 @@ def runs(world: World, job: str) -> bool:
 
 
 def close(world: World, job: str, disposal: Disposal) -> None:
-    fact = f.AttemptClosed(unit=job, attempt=world.unit(job).attempt, disposal=disposal, why=because(Code.RECLAIMED))
+    fact = f.AttemptClosed(unit=job, attempt=world.unit(job).attempt, disposal=disposal, why=because.Reclaimed())
     world.write("scheduler.hpc", fact)
 
 

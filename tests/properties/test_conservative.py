@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas import reasons as because
 from schemas.config import BatchPolicy, MultiFactor
-from schemas.reasons import Code
 from services.domain.text import sentence
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_conservative as conservative
@@ -162,13 +162,17 @@ def busy() -> tuple[World, str, str]:
 def test_everybody_has_a_reservation_and_why_tells_it() -> None:
     world, wide, next_ = busy()
     long, short = world.submit(cores=CORES, walltime_s=101), world.submit(cores=CORES, walltime_s=100)
-    assert [(x.unit, x.reason.code, x.reason.params) for x in starts(world) if x.reason] == [
-        (short, Code.BACKFILL, {"reserved": 3})
+    assert [(x.unit, type(x.reason), because.fields(x.reason)) for x in starts(world) if x.reason] == [
+        (short, because.Backfill, {"reserved": 3})
     ]
     world.settle()
     told = {name: why(core(world), name, world.now)[0] for name in (wide, next_, long)}
-    assert {name: reason.params["reserved_in_s"] for name, reason in told.items()} == {wide: 100, next_: 150, long: 150}
-    assert told[long].code is Code.WAITS_BEHIND
+    assert {name: because.fields(reason)["reserved_in_s"] for name, reason in told.items()} == {
+        wide: 100,
+        next_: 150,
+        long: 150,
+    }
+    assert type(told[long]) is because.WaitsBehind
 
 
 def test_it_keeps_room_for_the_second_one_too_where_easy_does_not() -> None:
@@ -214,10 +218,13 @@ def test_beyond_the_last_reservation_everybody_waits_and_is_told_so(most: int, p
     wide = world.submit(nodes=2, cores=CORES, walltime_s=1)
     world.settle()
     assert world.states()[short] == "pending"
-    assert "reserved_in_s" in why(core(world), waiting[-1], world.now)[0].params
+    assert "reserved_in_s" in because.fields(why(core(world), waiting[-1], world.now)[0])
     for behind in (short, wide):
         reason = why(core(world), behind, world.now)[0]
-        assert (reason.params.get("reservations_max"), reason.params.get("reserved_in_s")) == (most, None)
+        assert (because.fields(reason).get("reservations_max"), because.fields(reason).get("reserved_in_s")) == (
+            most,
+            None,
+        )
         told = sentence(msgspec.to_builtins(reason))
         assert f"; room is kept for {most} at a time (reservations_max), and it is behind them" in told
     world.cancel("2")

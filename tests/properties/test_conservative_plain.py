@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies import order_conservative as conservative
 from services.scheduler.core.policies.order import Reserved, Situation, Start
 from services.scheduler.core.state.room import Free
@@ -106,10 +107,10 @@ class Plain:
     def why(self) -> Reason:
         waiting = len(self.reserved) - len(self.starts)
         if waiting:
-            return because(Code.BACKFILL, reserved=waiting)
+            return because.Backfill(reserved=waiting)
         if self.passed is not None:
-            return because(Code.FIRST_FIT, passed_over=self.passed.unit)
-        return because(Code.HEAD_OF_QUEUE)
+            return because.FirstFit(passed_over=self.passed.unit)
+        return because.HeadOfQueue()
 
 
 def compare(world: World, most: int) -> Counter[str]:

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_easy
 from tests.support.scheduling import cluster, core, reservations
@@ -175,8 +175,8 @@ def test_a_short_job_overtakes_and_a_long_one_does_not() -> None:
     wide = world.submit(nodes=3, cores=CORES)
     long, short = world.submit(cores=CORES, walltime_s=101), world.submit(cores=CORES, walltime_s=100)
     world.submit(cores=CORES, walltime_s=101)
-    assert [(x.unit, x.reason.code, x.reason.params) for x in starts(world) if x.reason] == [
-        (short, Code.BACKFILL, {"head": wide, "gap_s": 100.0})
+    assert [(x.unit, type(x.reason), because.fields(x.reason)) for x in starts(world) if x.reason] == [
+        (short, because.Backfill, {"head": wide, "gap_s": 100.0})
     ]
     world.settle()
     assert world.states()[long] == "pending"
@@ -185,14 +185,16 @@ def test_a_short_job_overtakes_and_a_long_one_does_not() -> None:
 def test_a_long_job_takes_hosts_that_the_head_can_spare() -> None:
     world = busy()
     head, long = world.submit(nodes=2, cores=CORES), world.submit(cores=CORES, walltime_s=9999)
-    assert [(x.unit, x.reason.params) for x in starts(world) if x.reason] == [(long, {"head": head, "spare": 0})]
+    assert [(x.unit, because.fields(x.reason)) for x in starts(world) if x.reason] == [
+        (long, {"head": head, "spare": 0})
+    ]
 
 
 def test_a_head_that_the_hosts_held_could_never_hold_keeps_nobody_back() -> None:
     world = cluster(4, held=3, order="easy")
     wide, long = world.submit(nodes=4, cores=CORES), world.submit(cores=CORES, walltime_s=9999)
-    assert [(x.unit, x.reason.code, x.reason.params) for x in starts(world) if x.reason] == [
-        (long, Code.FIRST_FIT, {"passed_over": wide})
+    assert [(x.unit, type(x.reason), because.fields(x.reason)) for x in starts(world) if x.reason] == [
+        (long, because.FirstFit, {"passed_over": wide})
     ]
 
 
@@ -255,7 +257,7 @@ def test_shortest_first_starts_by_priority_and_then_by_time_limit() -> None:
     world.submit(cores=1, walltime_s=20)
     urgent = world.submit(cores=1, walltime_s=99, priority=1)
     assert [start.unit for start in starts(world)] == [urgent, "2", "3", "4"]
-    assert {start.reason.code for start in starts(world) if start.reason} == {Code.SHORTEST_FIRST}
+    assert {type(start.reason) for start in starts(world) if start.reason} == {because.ShortestFirst}
 
 
 def test_shortest_first_passes_over_what_does_not_fit_and_keeps_a_throttle() -> None:

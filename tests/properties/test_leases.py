@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from phoenix.simulate import engine
 from phoenix.simulate.workload import Latencies, Scenario, Work
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.domain.timetable import Ground, Part, Slot, Timetable
 from services.scheduler.core.batch.core import BatchCore
@@ -135,7 +135,7 @@ def test_p79_a_lease_that_is_too_wide_keeps_nobody(
         slot.lease: slot.start - START for slot in story.slots
     }
     assert not any(unit in began for unit in wide)
-    assert not any(x.why.params.get("job") in wide for _, x in told(world, f.AttemptClosed))
+    assert not any(because.fields(x.why).get("job") in wide for _, x in told(world, f.AttemptClosed))
 
 
 @settings(max_examples=60, deadline=None)
@@ -150,9 +150,9 @@ def test_p75_only_best_effort_makes_way_and_no_more_than_needed(steps: list[Step
     every = {fact.job: fact for fact in world.facts(f.JobSubmitted)}
     leases = {slot.lease: slot for slot in story.slots}
     for _, fact in told(world, f.AttemptClosed):
-        if fact.why.code is Code.MADE_WAY:
+        if type(fact.why) is because.Preempted:
             assert every[fact.unit].best_effort
-            assert fact.why.params["job"] in leases
+            assert because.fields(fact.why)["job"] in leases
             assert fact.disposal is Disposal.SUSPEND
 
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.scheduler.core.policies import order_leases
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start
@@ -63,7 +64,7 @@ class Plain:
             if seat.whole and not seat.victims and len(fitting) == len(seat.hosts):
                 late = {"late_s": round(self.now - booking.start_at, 3)} if self.now > booking.start_at else {}
                 self.room.use(seat.hosts, booking.shape)
-                reason = because(Code.LEASE_STARTS, ends_at=booking.ends_at, **late)
+                reason = because.LeaseStarts(ends_at=booking.ends_at, **late)
                 self.starts.append(Start(booking.unit, booking.shape, seat.hosts, reason))
 
     def keep_saving(self) -> None:
@@ -120,10 +121,10 @@ class Plain:
     def why(self, unit: str, lane: Lane, hosts: tuple[str, ...]) -> Reason:
         if unit in self.queue.suspended:
             origin = self.queue.suspended[unit]
-            return because(Code.RESUMES, **({} if hosts == origin else {"from_hosts": list(origin)}))
+            return because.Resumes(**({} if hosts == origin else {"from_hosts": list(origin)}))
         if self.gap is not None:
-            return because(Code.BACKFILL)
-        return because(Code.BEST_EFFORT if lane.key.kind.best_effort else Code.HEAD_OF_QUEUE)
+            return because.Backfill()
+        return because.BestEffort() if lane.key.kind.best_effort else because.HeadOfQueue()
 
     def look_for_head(self, place: Place, lane: Lane) -> None:
         shape, where = lane.key.shape, self.queue.where
@@ -160,7 +161,7 @@ class Plain:
             return None
         gap_s = round(max(0.0, min(barred).at - self.now - self.settings.margin_s))
         first = min(barred).booking
-        return because(Code.LEASE_KEEPS_ROOM, job=first.unit, gap_s=gap_s, starts_at=first.start_at)
+        return because.LeaseKeepsRoom(job=first.unit, gap_s=gap_s, starts_at=first.start_at)
 
 
 class Mix(NamedTuple):

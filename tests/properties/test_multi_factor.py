@@ -19,9 +19,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import MultiFactor, User
 from schemas.envelope import decode
-from schemas.reasons import Code
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.lookahead.why import queue_view, why
@@ -259,10 +259,10 @@ def test_who_has_used_less_goes_first_and_why_says_so() -> None:
     world.settle()
     first, second = world.submit(user="ann", cores=4), world.submit(user="bob", cores=4)
     world.now += 10
-    told = {x.code: x.params for x in why(core(world), second, world.now)}
-    assert told[Code.PRIORITY]["user"] == "bob"
-    assert 0.30 < told[Code.PRIORITY]["used"] < 0.34
-    assert told[Code.PRIORITY]["share"] == 0.3333
+    told = {type(x): because.fields(x) for x in why(core(world), second, world.now)}
+    assert told[because.Priority]["user"] == "bob"
+    assert 0.30 < told[because.Priority]["used"] < 0.34
+    assert told[because.Priority]["share"] == 0.3333
     assert [entry["unit"] for entry in queue_view(core(world))] == [second, first]
     world.report("3")
     world.settle()

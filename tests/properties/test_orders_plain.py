@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies import order_easy, order_fcfs, order_first_fit, order_shortest_first
 from services.scheduler.core.policies.order import Reserved, Situation, Start
 from services.scheduler.core.policies.reservation import Gap
@@ -51,15 +52,15 @@ class Plain:
 
     def in_turn(self) -> Reason:
         if self.passed is None:
-            return because(Code.HEAD_OF_QUEUE)
-        return because(Code.FIRST_FIT, passed_over=self.passed.unit)
+            return because.HeadOfQueue()
+        return because.FirstFit(passed_over=self.passed.unit)
 
     def fcfs(self) -> list[Start]:
         for place, lane in self.waiting():
             hosts = self.room.take(lane.key.shape)
             if hosts is None:
                 break
-            self.start(place, lane, hosts, because(Code.HEAD_OF_QUEUE))
+            self.start(place, lane, hosts, because.HeadOfQueue())
         return self.starts
 
     def first_fit(self) -> list[Start]:
@@ -76,7 +77,7 @@ class Plain:
         for place, lane in self.waiting(lambda place: (place.rank, length_s(place.unit), place.entered)):
             hosts = self.room.take(lane.key.shape)
             if hosts is not None:
-                self.start(place, lane, hosts, because(Code.SHORTEST_FIRST, limit_s=length_s(place.unit)))
+                self.start(place, lane, hosts, because.ShortestFirst(limit_s=length_s(place.unit)))
         return self.starts
 
     def easy(self) -> list[Start]:
@@ -96,13 +97,13 @@ class Plain:
     def backfill(self, place: Place, lane: Lane, gap: Gap) -> None:
         shape, head = lane.key.shape, gap.head.unit
         if self.now + self.queue.length_s(place.unit) <= gap.at:
-            hosts, why = self.room.take(shape), because(Code.BACKFILL, head=head, gap_s=round(gap.at - self.now, 3))
+            hosts, why = self.room.take(shape), because.Backfill(head=head, gap_s=round(gap.at - self.now, 3))
         else:
             hosts = gap.hosts_for(self.room, shape)
             if hosts is not None:
                 self.room.use(hosts, shape)
                 gap.use(hosts, shape)
-            why = because(Code.BACKFILL, head=head, spare=gap.spare)
+            why = because.Backfill(head=head, spare=gap.spare)
         if hosts is not None:
             self.start(place, lane, hosts, why)
 
@@ -145,12 +146,12 @@ def compare(world: World, most: int) -> Counter[str]:
     ):  # fmt: skip
         found = plain(Plain(situation))
         assert order.plan(situation).starts == found
-        told.update(start.reason.code.value for start in found)
+        told.update(type(start.reason) for start in found)
     easy = Plain(situation)
     found = easy.easy()
     plan = order_easy.plan(situation)
     assert plan.starts == found
-    told.update(start.reason.code.value for start in found)
+    told.update(type(start.reason) for start in found)
     alone = Plain(situation)
     alone.backfill = lambda *_: None  # type: ignore[method-assign]
     alone.easy()

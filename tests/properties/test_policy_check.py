@@ -26,8 +26,8 @@ from phoenix.policy_check import department as departments
 from phoenix.policy_check.rules import Rule as Property
 from phoenix.policy_check.rules import attempt
 from phoenix.policy_check.verdict import judged
+from schemas import reasons as because
 from schemas.config import BatchPolicy, WebPolicy
-from schemas.reasons import Code, because
 from services.runtime.plugins import KINDS
 from services.scheduler.core.policies import registry, scale_threshold
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
@@ -39,7 +39,7 @@ from services.scheduler.core.state.shape import Place
 from tests.support.examples import few
 
 EXAMPLES = few(6, searching=15)  # of ours; they are tried with more in the properties of their own
-FITS = because(Code.FIRST_FIT)
+FITS = because.FirstFit()
 
 
 @pytest.mark.long
@@ -245,7 +245,7 @@ def test_whoever_promises_no_least_number_of_victims_is_not_held_to_it() -> None
 
 
 def wanting(wanted: Callable[[Memory, int, int, WebPolicy], Any]) -> Rule:
-    return Rule(scale_threshold.follow, lambda *given: (wanted(*given), because(Code.BY_POLICY)), hurried=True)
+    return Rule(scale_threshold.follow, lambda *given: (wanted(*given), because.ByPolicy()), hurried=True)
 
 
 def in_place(memory: Memory, heard: Heard, _policy: WebPolicy) -> Memory:

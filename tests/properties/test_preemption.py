@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.ids import sort_key
-from schemas.reasons import Code
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.registry import ORDERS
 from tests.support.world import World, batch, cloud
@@ -92,9 +92,9 @@ class Played:
         placed = {fact.unit: fact for fact in facts if isinstance(fact, f.UnitPlaced)}
         victims: dict[str, list[str]] = {}
         for fact in facts:
-            if isinstance(fact, f.AttemptClosed) and fact.why.code is Code.MADE_WAY:
+            if isinstance(fact, f.AttemptClosed) and type(fact.why) is because.Preempted:
                 assert fact.unit not in self.production  # G1
-                starts = str(fact.why.params["job"])
+                starts = str(because.fields(fact.why)["job"])
                 assert starts in self.production
                 assert starts in placed
                 victims.setdefault(starts, []).append(fact.unit)

@@ -26,9 +26,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, Leases, Quality, UserLimits
 from schemas.facts import Dependency
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
 from services.monitor.views.views import Views
@@ -167,7 +168,7 @@ def counted(patch: pytest.MonkeyPatch) -> list[str]:
 def without_turn(reason: Reason) -> dict[str, Any]:
     return {
         name: value
-        for name, value in reason.params.items()
+        for name, value in because.fields(reason).items()
         if name not in ("reserved_in_s", "reservations_max", "backfill")
     }
 
@@ -192,7 +193,9 @@ def test_everybody_is_told_what_the_core_itself_says(
     many = site.core.view.order.reserves_for_all
     for unit, reason in told.reasons.items():
         whole = site.whole(unit)
-        assert (reason.params, without_turn(reason))[many] == (whole.params, without_turn(whole))[many]
+        assert (because.fields(reason), without_turn(reason))[many] == (because.fields(whole), without_turn(whole))[
+            many
+        ]
 
 
 @settings(max_examples=60, deadline=None)
@@ -202,9 +205,9 @@ def test_what_is_told_is_true(asks: list[Ask], order: str, held: int, later_s: f
     site.play(asks, later_s)
     for unit in site.waiting():
         code = site.whole(unit).code
-        if code in (Code.WAITS_FOR_HOSTS, Code.NO_HOSTS_HELD, Code.TOO_LARGE_NOW):
+        if code in (because.WaitsForHosts, because.NoHostsHeld, because.TooLargeNow):
             assert not site.starts_alone(unit), code
-        elif code in (Code.WAITS_BEHIND, Code.LEASE_KEEPS_ROOM):
+        elif code in (because.WaitsBehind, because.LeaseKeepsRoom):
             assert site.starts_alone(unit), code
 
 
@@ -243,8 +246,8 @@ def test_no_room_is_kept_for_best_effort(asks: list[Ask], order: str, held: int)
     for unit in site.waiting():
         if site.core.view.jobs.job(unit).best_effort:
             found: dict[str, Foreseen] = foresee(site.core, site.world.now, [unit])
-            assert found[unit].because.code is not Code.RESERVED
-            assert "reserved_in_s" not in site.whole(unit).params
+            assert type(found[unit].because) is not because.Reserved
+            assert "reserved_in_s" not in because.fields(site.whole(unit))
 
 
 @settings(max_examples=40, deadline=None)
@@ -260,7 +263,7 @@ def test_at_rest_nobody_who_asks_makes_another_pass(asks: list[Ask], order: str,
         edge.service = SimpleNamespace(core=site.core, now=lambda: site.world.now)  # type: ignore[assignment]
         for unit in site.waiting():
             answer = asyncio.run(edge.answered("why", json.dumps({"job": unit}).encode()))
-            assert json.loads(answer)["reasons"][0]["code"] == site.whole(unit).code.value
+            assert json.loads(answer)["reasons"][0]["code"] == site.whole(unit).code
         for what in ("reasons", "queue"):
             assert json.loads(asyncio.run(edge.answered(what, b"{}")))["ok"]
         late = (
@@ -281,11 +284,11 @@ def test_what_is_told_agrees_with_the_last_pass(asks: list[Ask], order: str, hel
     first = next((unit for unit in kept if unit not in site.core.view.jobs.queue.bookings), None)
     for unit in waiting:
         reason = site.whole(unit)
-        if reason.code is Code.WAITS_BEHIND:
-            assert reason.params["job"] in waiting
-            assert reason.params["job"] == (first or reason.params["job"]) != unit
-        if "reserved_in_s" in reason.params:
-            assert reason.params["reserved_in_s"] == max(0, round(kept[unit] - now))
+        if type(reason) is because.WaitsBehind:
+            assert because.fields(reason)["job"] in waiting
+            assert because.fields(reason)["job"] == (first or because.fields(reason)["job"]) != unit
+        if "reserved_in_s" in because.fields(reason):
+            assert because.fields(reason)["reserved_in_s"] == max(0, round(kept[unit] - now))
 
 
 @settings(max_examples=60, deadline=None)
@@ -296,11 +299,15 @@ def test_who_lacks_hosts_starts_when_they_are_there(
     site = Site(order, held)
     site.play(asks)
     found = {unit: why(site.core, unit, site.world.now) for unit in site.waiting()}
-    lacking = [unit for unit, told in found.items() if told[0].code is Code.WAITS_FOR_HOSTS and told[0].params["short"]]
+    lacking = [
+        unit
+        for unit, told in found.items()
+        if type(told[0]) is because.WaitsForHosts and because.fields(told[0])["short"]
+    ]
     if not lacking:
         return
     unit = data.draw(st.sampled_from(lacking))
-    short = cast("int", found[unit][0].params["short"])
+    short = cast("int", because.fields(found[unit][0])["short"])
     for other in site.waiting():
         if other != unit:
             site.world.cancel(other)

@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, Quality, UserLimits
-from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
@@ -150,7 +150,7 @@ def decide_and_judge(world: World) -> None:
     due = [host for host in released if host.cordoned is not None]
     assert all(host.drain_due(world.now) or not host.units.keys() - ending for host in due), "a cordoned host is kept"
     apart = len(world.custody.cordoned("hpc"))
-    if not any(isinstance(fact, f.AttemptClosed) and fact.why.code is Code.HOST_DRAINED for fact in facts):
+    if not any(isinstance(fact, f.AttemptClosed) and type(fact.why) is because.HostDrained for fact in facts):
         assert len(released) - len(due) == min(short, before - apart)
     if facts:
         world.write(seat.writer, *facts)

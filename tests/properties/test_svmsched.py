@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.scheduling import core, reservations
 from tests.support.services import shared, used
@@ -94,7 +94,7 @@ def test_only_short_jobs_push_a_service_above_its_share_and_only_best_effort_mak
         before = {service: used(world, service) for service in WEIGHTS}
         jobs = core(world).state.jobs
         for fact in decided(world):
-            if isinstance(fact, f.AttemptClosed) and fact.why.code is Code.MADE_WAY:
+            if isinstance(fact, f.AttemptClosed) and type(fact.why) is because.Preempted:
                 assert jobs[fact.unit].best_effort
             elif isinstance(fact, f.UnitPlaced) and not jobs[fact.unit].best_effort:
                 mine = jobs[fact.unit]
@@ -112,7 +112,7 @@ def test_who_borrows_has_nobody_within_a_share_waiting(story: list[tuple[str, in
     for what, number, job in story:
         play(world, what, number, job)
         facts = decided(world)
-        if any(isinstance(x, f.UnitPlaced) and x.reason and x.reason.code is Code.BORROWS for x in facts):
+        if any(isinstance(x, f.UnitPlaced) and x.reason and type(x.reason) is because.Borrows for x in facts):
             mine = core(world)
             waiting = [
                 mine.state.jobs[unit] for unit in mine.view.jobs.queue.where if not mine.state.jobs[unit].best_effort

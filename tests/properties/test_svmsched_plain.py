@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from schemas import reasons as because
 from schemas.ids import job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies import order_svmsched
 from services.scheduler.core.policies.order import Plan, Reserved, Situation
@@ -30,7 +31,7 @@ from tests.support.scheduling import core, reservations
 from tests.support.services import shared
 from tests.support.world import World
 
-Started = tuple[str, tuple[str, ...], tuple[str, ...], Code, Any]
+Started = tuple[str, tuple[str, ...], tuple[str, ...], because.Kind, Any]
 
 
 class Plain:
@@ -48,10 +49,10 @@ class Plain:
         self.later = False
 
     def run(self) -> list[Started]:
-        while self.elect(self.complies, Code.ELECTED):
+        while self.elect(self.complies, because.ShareTurn):
             pass
         if self.situation.policy.short_s > 0:
-            while self.elect(self.borrows, Code.BORROWS):
+            while self.elect(self.borrows, because.Borrows):
                 pass
         self.reserved = Reserved(self.gap.head.unit, self.gap.at) if self.gap is not None and self.later else None
         self.resume()
@@ -95,7 +96,7 @@ class Plain:
         pct = {"share_pct": self.shares.granted.get(kind.service, 0)}
         pct["used_pct"] = self.shares.usage(*self.used.get(kind.service, (0, 0)))
         pct["with_it_pct"] = self.shares.usage(*self.uses(kind.service, shape))
-        return because(Code.SHARE_FULL, service=kind.service, **{name: percent(x) for name, x in pct.items()})
+        return because.ShareFull(service=kind.service, **{name: percent(x) for name, x in pct.items()})
 
     def is_heads(self, service: str) -> bool:
         return self.gap is not None and self.queue.where[self.gap.head.unit][0].key.kind.service == service
@@ -117,8 +118,8 @@ class Plain:
         believed = not [e for e in late if e.kind.service == service]
         return (lane.key.kind.declared and believed) or self.queue.length_s(place.unit) <= short_s
 
-    def elect(self, may: Callable[[Place, Lane], bool], code: Code) -> bool:
-        if code is Code.ELECTED and not self.later:
+    def elect(self, may: Callable[[Place, Lane], bool], code: because.Kind) -> bool:
+        if code is because.ShareTurn and not self.later:
             self.look_for_head()
         if len(self.starts) >= self.situation.most:
             return False
@@ -138,7 +139,7 @@ class Plain:
         larger = all(a >= b for a, b in zip(mine, its, strict=True))
         return larger and (shape.exclusive or not gap.shape.exclusive)
 
-    def start(self, place: Place, lane: Lane, code: Code) -> bool:
+    def start(self, place: Place, lane: Lane, code: because.Kind) -> bool:
         unit, shape, gap, service = place.unit, lane.key.shape, self.gap, lane.key.kind.service
         free = gap is None or unit == gap.head.unit or self.harmless(unit, shape, gap)
 
@@ -158,7 +159,9 @@ class Plain:
         self.note(unit, lane, hosts, tuple(victims), code, used_pct)
         return True
 
-    def note(self, unit: str, lane: Lane, hosts: tuple[str, ...], gone: tuple[str, ...], code: Code, more: Any) -> None:
+    def note(
+        self, unit: str, lane: Lane, hosts: tuple[str, ...], gone: tuple[str, ...], code: because.Kind, more: Any
+    ) -> None:
         self.starts.append((unit, hosts, gone, code, more))
         self.throttles[lane.key] += 1
 
@@ -174,7 +177,7 @@ class Plain:
                 hosts = origin if back else free.pick(shape)
                 if hosts is not None:
                     self.ground.start_best_effort(hosts, shape)
-                    self.note(place.unit, lane, hosts, (), Code.RESUMES, None if back else list(origin))
+                    self.note(place.unit, lane, hosts, (), because.Resumes, None if back else list(origin))
 
     def elect_best_effort(self) -> bool:
         waiting = list(self.waiting(best_effort=True)) if len(self.starts) < self.situation.most else []
@@ -183,7 +186,7 @@ class Plain:
                 hosts = self.ground.free.pick(lane.key.shape) if lane.key.kind.service == service else None
                 if hosts is not None:
                     self.ground.start_best_effort(hosts, lane.key.shape)
-                    self.note(place.unit, lane, hosts, (), Code.BEST_EFFORT, None)
+                    self.note(place.unit, lane, hosts, (), because.BestEffort, None)
                     self.turn_best_effort = service
                     return True
         return False
@@ -191,9 +194,9 @@ class Plain:
 
 def really(situation: Situation) -> list[Started]:
     starts = order_svmsched.plan(situation).starts
-    params = [start.reason.params for start in starts]
+    params = [because.fields(start.reason) for start in starts]
     found = [p.get("used_pct", p.get("from_hosts")) for p in params]
-    return [(s.unit, s.hosts, s.victims, s.reason.code, more) for s, more in zip(starts, found, strict=True)]
+    return [(s.unit, s.hosts, s.victims, type(s.reason), more) for s, more in zip(starts, found, strict=True)]
 
 
 class Mix(NamedTuple):

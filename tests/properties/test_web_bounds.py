@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code
 from services.scheduler.core.policies import scale_forecast
 from services.scheduler.core.policies.scale_forecast import Bucket
 from services.scheduler.core.policies.scale_schedule import Timetable
@@ -67,7 +67,9 @@ def follow(world: World, loads: list[tuple[float, int]], every_s: float) -> list
             world.write("scheduler.web", fact)
             before = core.state.target
             wanted, reason = core.desired(world.now)
-            assert reason.code is not Code.FLAP_BUDGET or (wanted == before and reason.params["wanted"] < wanted)  # type: ignore[operator]
+            assert type(reason) is not because.FlapBudget or (
+                wanted == before and because.fields(reason)["wanted"] < wanted
+            )  # type: ignore[operator]
             world.settle()
             if core.state.target != before:
                 found.append((world.now, core.state.target or 0))

@@ -19,15 +19,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig
-from schemas.reasons import Code
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.scheduler.core.web.core import WebCore
 from tests.support.world import NullCore, World, cloud, web
 
-NOT_NEEDED = (Code.SCALE_DOWN, Code.SCALED_BY_PERSON)
+NOT_NEEDED = (because.ScaleDown, because.ScaledByPerson)
 
 HOSTS = tuple(f"h{n}" for n in range(1, 7))
 KINDS = (
@@ -126,7 +126,7 @@ class Judge(NullCore):
             self.serving[fact.unit] = None
         elif isinstance(fact, f.InstanceDraining):
             known = self.serving.pop(fact.unit, "drains already")
-            needed = fact.reason.code in NOT_NEEDED and known is None and len(self.serving) < self.wanted
+            needed = type(fact.reason) in NOT_NEEDED and known is None and len(self.serving) < self.wanted
             assert not needed, f"{fact.unit} drains, and {len(self.serving)} serve of {self.wanted}"  # W6
         elif isinstance(fact, f.AttemptClosed):
             self._closed(fact, meta)
@@ -137,10 +137,10 @@ class Judge(NullCore):
         unit, served = self.custody.state.units[fact.unit], fact.unit in self.serving
         self.serving.pop(fact.unit, None)
         if served and self._drain_s() > 0:
-            assert fact.why.code not in NOT_NEEDED, f"{fact.unit} served"  # W5
-        if fact.why.code in (Code.DRAINED, Code.DRAIN_TIMEOUT):
+            assert type(fact.why) not in NOT_NEEDED, f"{fact.unit} served"  # W5
+        if type(fact.why) in (because.Drained, because.DrainTimeout):
             assert unit.drains_until is not None
-            assert meta.at >= unit.drains_until or fact.why.code is Code.DRAINED  # W7
+            assert meta.at >= unit.drains_until or type(fact.why) is because.Drained  # W7
 
     def _drain_s(self) -> float:
         config = self.custody.state.config

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.scheduler.core.web.release import before
 from services.scheduler.lookahead.why_web import why
 from tests.support.releases import CRASH_S, Fates, Users, core, deploy, of_releases, said, scale, serving, site, watch
@@ -107,10 +107,10 @@ def test_a_roll_in_want_of_hosts_says_what_helps_and_that_does(
     for name in HOSTS[before : min(before + meanwhile, hosts - 1)]:
         world.lose(name)
     world.advance(120)
-    stuck = [reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK]
+    stuck = [reason for reason in why(core(world), world.now) if type(reason) is because.RollStuck]
     assert (said(world)[-1] == (1, "complete")) is not bool(stuck)  # W9
-    if stuck and "helps" in stuck[0].params:
-        deploy(world, max_unavailable=int(stuck[0].params["helps"]), max_surge=bounds[1])  # type: ignore[arg-type]
+    if stuck and "helps" in because.fields(stuck[0]):
+        deploy(world, max_unavailable=int(because.fields(stuck[0])["helps"]), max_surge=bounds[1])  # type: ignore[arg-type]
         world.advance(120)
         assert said(world)[-1] == (2, "complete")
 
@@ -132,7 +132,7 @@ def test_what_answers_worse_than_the_one_before_does_not_stay(
     assert watch(world).fewest >= 4 - max(unavailable for (unavailable, _), _, _ in deploys)
     for fact in world.facts(f.ReleaseChanged):
         if fact.state == "rolled_back":
-            assert fact.reason.code is Code.RELEASE_ERRORS
+            assert type(fact.reason) is because.ReleaseErrors
             assert shares[fact.release] > shares[fact.back_to]
     roll = core(world).state.roll
     assert (roll.stage, of_releases(world)) == ("complete", {roll.wanted: 4})

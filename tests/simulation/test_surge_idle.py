@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.domain import text as sentences
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
@@ -47,8 +47,8 @@ def ended(world: World) -> list[f.AttemptClosed]:
     return [fact for fact in world.facts(f.AttemptClosed) if not fact.unit.startswith("web.")]
 
 
-def reasons(world: World) -> dict[Code, Any]:
-    return {reason.code: reason for reason in why(world.seats["scheduler.web"].core, world.now)}
+def reasons(world: World) -> dict[because.Kind, Any]:
+    return {type(reason): reason for reason in why(world.seats["scheduler.web"].core, world.now)}
 
 
 @pytest.mark.parametrize("jobs", [HOSTS - INSTANCES, 3 * HOSTS], ids=["none waits", "others wait"])
@@ -58,13 +58,13 @@ def test_on_a_full_cluster_it_waits_until_a_job_has_ended(jobs: int) -> None:
     deploy(world)
     world.advance(30.0)
     assert (said(world), ended(world)) == (["rolling"], [])
-    stuck = reasons(world)[Code.ROLL_STUCK]
+    stuck = reasons(world)[because.RollStuck]
     assert sentences.sentence(stuck).startswith(
         "release 1 waits for an idle host for its next instance: web holds 2 hosts"
     )
     assert '(surge = "idle")' in sentences.sentence(stuck)
     assert "as soon as a host is idle" in sentences.remedy(stuck)
-    assert Code.WAITS_FOR_HOSTS not in reasons(world)  # it is no claim that is not met
+    assert because.WaitsForHosts not in reasons(world)  # it is no claim that is not met
     run_s |= dict.fromkeys(("1", "2"), 35.0)
     world.advance(60.0)
     assert (said(world), ended(world)) == (["rolling", "complete"], [])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Limits, User, WebPolicy
 from schemas.facts import Fact
-from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
@@ -81,7 +81,7 @@ class Fold:
         return self.put(fact, writer=f"scheduler.{dept}")
 
     def close(self, unit: str, disposal: f.Disposal, attempt: int = 1, dept: str = "hpc") -> Void | None:
-        why = because(Code.RECLAIMED)
+        why = because.Reclaimed()
         fact = f.AttemptClosed(unit=unit, attempt=attempt, disposal=disposal, why=why)
         return self.put(fact, writer=f"scheduler.{dept}")
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
@@ -52,7 +52,7 @@ def observe(world: World, host: str, cpu: float) -> None:
 def moves(world: World) -> list[tuple[str, str, str]]:
     """(job, from, to) of each move so far."""
     return [
-        (fact.unit, str(fact.why.params["host"]), str(fact.why.params["to"]))
+        (fact.unit, str(because.fields(fact.why)["host"]), str(because.fields(fact.why)["to"]))
         for fact in world.facts(f.AttemptClosed)
-        if fact.why.code is Code.BALANCED
+        if type(fact.why) is because.Balanced
     ]

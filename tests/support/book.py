@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.jobs import Jobs
@@ -48,14 +48,14 @@ class Desk:
         self.unit(name).began_at = self.custody.state.at
         self.jobs.began(name)
 
-    def close(self, name: str, code: Code | None = None, *, final: str = "", suspended: bool = False) -> None:
+    def close(self, name: str, code: because.Kind | None = None, *, final: str = "", suspended: bool = False) -> None:
         one = self.unit(name)
         one.state, one.final, one.suspended = ("final", final, False) if final else ("pending", None, suspended)
         one.ended_at = self.custody.state.at
         hosts, one.hosts = one.hosts, ()
-        self.jobs.over(name, because(code) if code else None, hosts)
+        self.jobs.over(name, code() if code else None, hosts)
 
-    def ran(self, name: str, seconds: float, code: Code | None = None, **how: Any) -> None:
+    def ran(self, name: str, seconds: float, code: because.Kind | None = None, **how: Any) -> None:
         """It is placed, begins, runs so long, and is closed."""
         self.place(name)
         self.begin(name)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.scheduler.core.web.core import WebCore
 from tests.support.world import World, cloud, web
 
@@ -79,5 +79,5 @@ def serving(world: World) -> list[str]:
     return [unit.id for unit in units if unit.live and unit.began_at is not None and unit.drains_until is None]
 
 
-def ends(world: World) -> dict[str, tuple[Disposal, Code]]:
-    return {fact.unit: (fact.disposal, fact.why.code) for fact in world.facts(f.AttemptClosed)}
+def ends(world: World) -> dict[str, tuple[Disposal, because.Kind]]:
+    return {fact.unit: (fact.disposal, type(fact.why)) for fact in world.facts(f.AttemptClosed)}

@@ -15,9 +15,9 @@ from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.server import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server as running_opennebula
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, Capability, CloudConfig, Department, Policy, Warm, WebPolicy
 from schemas.facts import Fact
-from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.check import check
 from services.domain.custody.custody import Custody
@@ -38,7 +38,7 @@ CLOUD = "c10d"
 COLD = Warm()
 HPC = Department(name="hpc", kind="batch", batch=BatchPolicy())
 WEB = Department(name="web", kind="web", web=WebPolicy())
-WHY = because(Code.CANCELLED)
+WHY = because.Cancelled()
 
 
 def config_adopted(policy: Policy, warm: Warm = COLD, capabilities: tuple[Capability, ...] = ALL) -> f.ConfigAdopted:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Leases
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud
@@ -82,5 +82,5 @@ def placements(world: World) -> list[tuple[float, str]]:
     return [(at, fact.unit) for at, fact in told(world, f.UnitPlaced)]
 
 
-def closings(world: World) -> list[tuple[float, str, Disposal, Code]]:
-    return [(at, x.unit, x.disposal, x.why.code) for at, x in told(world, f.AttemptClosed)]
+def closings(world: World) -> list[tuple[float, str, Disposal, because.Kind]]:
+    return [(at, x.unit, x.disposal, type(x.why)) for at, x in told(world, f.AttemptClosed)]

@@ -29,9 +29,9 @@ import msgspec
 import orjson
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.envelope import Envelope, encode
-from schemas.reasons import Code, because
 from schemas.subjects import EVENTS_STREAM, JOURNAL_STREAM, SNAPSHOTS, journal
 from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
@@ -58,7 +58,7 @@ DIES_S: Final = 60.0
 PACE_S: Final = 0.05  # between two handfuls of facts
 AHEAD_MAX: Final = 60  # messages that the monitor has not stored: enough for a trim; on a busy machine it is not outrun
 CLOUD: Final = CloudConfig(name="c", departments=(Department(name="hpc", kind="batch", batch=BatchPolicy()),))
-WHY: Final = because(Code.RECLAIMED)
+WHY: Final = because.Reclaimed()
 Step = tuple[str, f.Fact]
 
 

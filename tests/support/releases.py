@@ -20,9 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact
-from schemas.reasons import Code
 from schemas.releases import Release
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
@@ -201,9 +201,9 @@ class Watch(NullCore):
         here = len(serving(self.custody))
         self.fewest = min(self.fewest, here)
         unavailable, surge = self._bounds()
-        if isinstance(fact, f.InstanceDraining) and fact.reason.code is Code.ROLLING:
+        if isinstance(fact, f.InstanceDraining) and type(fact.reason) is because.Rolling:
             assert here >= self.target - unavailable, (fact, here, self.target)
-        if isinstance(fact, f.UnitPlaced) and fact.reason is not None and fact.reason.code is Code.ROLLING:
+        if isinstance(fact, f.UnitPlaced) and fact.reason is not None and type(fact.reason) is because.Rolling:
             units = (self.custody.state.units[name] for name in self.custody.index.open["web"])
             active = sum(1 for unit in units if unit.live and unit.drains_until is None)
             assert active <= self.target + surge, (fact, active, self.target)

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Capability
 from schemas.facts import Dependency, Disposal
-from schemas.reasons import Code
 from services.domain.capabilities import ALL
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order import Plan, Reserved
@@ -48,8 +48,8 @@ def placed(world: World) -> dict[str, tuple[str, ...]]:
     return {fact.unit: fact.hosts for fact in decide(world) if isinstance(fact, f.UnitPlaced)}
 
 
-def closed(world: World) -> dict[str, tuple[Disposal, Code]]:
-    return {x.unit: (x.disposal, x.why.code) for x in decide(world) if isinstance(x, f.AttemptClosed)}
+def closed(world: World) -> dict[str, tuple[Disposal, because.Kind]]:
+    return {x.unit: (x.disposal, type(x.why)) for x in decide(world) if isinstance(x, f.AttemptClosed)}
 
 
 def demand(world: World) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.runtime.families import Family, Info, Label, Names, Table
 from tests.support.tools import tool
 
@@ -60,7 +60,7 @@ def _values(label: Label, bounds: Mapping[Names, Iterable[str]]) -> set[str]:
     if isinstance(label.values, tuple):
         return set(label.values)
     if label.values is Names.REASONS:
-        return set(Code)
+        return because.REASONS
     return {*bounds.get(label.values, ())}
 
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Department, WebPolicy
-from schemas.reasons import Code, because
 from schemas.releases import Release
 from schemas.requests import InstanceReport
 from services.admission.commands import instances
@@ -32,7 +32,7 @@ def in_service() -> Fold:
 
 
 def drains(world: Fold) -> None:
-    fact = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because(Code.SCALE_DOWN))
+    fact = f.InstanceDraining(unit="web.1", attempt=1, until=9e9, reason=because.ScaleDown())
     assert world.put(fact, writer="scheduler.web") is None
 
 

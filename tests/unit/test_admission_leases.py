@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
-from schemas.reasons import Code, because
 from services.admission.commands import compose, leases
 from services.admission.commands.compose import Caller
 from services.admission.storage.payloads import pack
@@ -484,7 +484,7 @@ def test_a_lease_that_lacks_hosts_is_in_no_immediate_ones_way() -> None:
 
 def test_hosts_of_its_own_that_are_lent_come_back_for_an_immediate_lease() -> None:
     world = pair()
-    world.put(f.HostReleased(host="h0", reason=because(Code.QUEUE)), writer="scheduler.hpc")
+    world.put(f.HostReleased(host="h0", reason=because.Queue()), writer="scheduler.hpc")
     world.put(f.HostCleared(host="h0"), writer="executor")
     assert ask(world, "immediate", nodes=3).lease is not None
     world.put(f.HostGranted(host="h0", dept="bio"), writer="provisioner")

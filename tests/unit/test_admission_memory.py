@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.reasons import Code, Reason, because
 from schemas.releases import Release
 from services.admission.core import admission as core_module
 from services.admission.core.admission import AdmissionCore, Answered
@@ -21,7 +21,7 @@ from services.domain.usage_limits import Account
 from tests.support.admission import LEO, MIA, Fold, cloud, fold
 from tests.support.closing import left_out
 
-STUCK = Reason(code=Code.RECLAIMED, params={"hosts": 2})
+STUCK = because.EndedVm(vm="no boot disk", failed=5, began=False)
 
 
 def hands_back(world: Fold, unit: str, hold: bool = True, attempt: int = 1, dept: str = "hpc") -> None:
@@ -39,7 +39,7 @@ def handed_back(hold: bool = True) -> tuple[Fold, str]:
 
 
 def held(job: str) -> f.JobHeld:
-    return f.JobHeld(job=job, user="", reason=because(Code.HELD, hosts=2))
+    return f.JobHeld(job=job, user="", reason=because.Held(vm="no boot disk", failed=5))
 
 
 # ------------------------------------------------------------------------------------------------------------------ holds

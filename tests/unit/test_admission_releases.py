@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas import requests as r
 from schemas.config import CloudConfig, Department, User, WebPolicy
-from schemas.reasons import Code, because
 from schemas.releases import CONTENT_MAX_BYTES, Release
 from services.admission.commands import releases
 from services.admission.commands.compose import Caller
@@ -39,7 +39,7 @@ def deploy(world: Fold, **asked: Any) -> Release:
 
 
 def say(world: Fold, release: int, state: Any, back_to: int = 0) -> None:
-    told = because(Code.RELEASE_COMPLETE, release=release)
+    told = because.ReleaseComplete(release=release)
     fact = f.ReleaseChanged(dept="web", release=release, state=state, back_to=back_to, reason=told)
     assert world.put(fact, writer="scheduler.web") is None
 

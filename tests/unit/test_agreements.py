@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, Department, Lending, WebPolicy
-from schemas.reasons import Code
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
 from services.domain.sharing.credit import Credits, Earned
@@ -128,7 +128,7 @@ def test_where_all_that_others_lack_is_on_its_way_the_shortest_of_their_notices_
     for number in range(4):
         made.write("scheduler.bio", f.HostReleased(host=f"h{number}"))
     assert told(made, 8, hpc=2, art=2) == [(8, 60.0)]
-    assert why(made, 8, hpc=2, art=2) == [(Code.LENDING, "art")]
+    assert why(made, 8, hpc=2, art=2) == [(because.Lending, "art")]
 
 
 def test_what_the_department_lacks_itself_and_whom_nobody_names_lack_no_hosts_of_it() -> None:
@@ -187,20 +187,23 @@ def test_there_is_no_notice_without_a_configuration() -> None:
 # -------------------------------------------------------------------------------------------------------------------- reasons
 
 
-def why(made: Bench, hosts: int, now: float = 100.0, **wanted: int) -> list[tuple[Code, Any] | None]:
+def why(made: Bench, hosts: int, now: float = 100.0, **wanted: int) -> list[tuple[because.Kind, Any] | None]:
     every = dict.fromkeys(("hpc", "art", "bio", "web", "shop"), 0) | {"bio": hosts} | wanted
     reasons = [one.reason for one in agreed(made, now).notices("bio", hosts, every)]
-    return [(r.code, r.params.get("lender", r.params.get("department"))) if r is not None else None for r in reasons]
+    return [
+        (type(r), because.fields(r).get("lender", because.fields(r).get("department"))) if r is not None else None
+        for r in reasons
+    ]
 
 
 @pytest.mark.parametrize(
     ("hosts", "wanted", "expected"),
     [
-        (8, {"hpc": 4}, [(Code.LENDING, "hpc")]),
+        (8, {"hpc": 4}, [(because.Lending, "hpc")]),
         (11, {"web": 1}, [None]),
-        (5, {"hpc": 4, "art": 3}, [(Code.LENDING, "art"), (Code.LENDING, "hpc")]),
-        (10, {"hpc": 4, "art": 3}, [(Code.LENDING, "art")]),  # of those who lack hosts, who is asked for
-        (4, {"hpc": 4, "art": 3, "web": 1}, [None, (Code.LENDING, "art"), (Code.LENDING, "hpc")]),
+        (5, {"hpc": 4, "art": 3}, [(because.Lending, "art"), (because.Lending, "hpc")]),
+        (10, {"hpc": 4, "art": 3}, [(because.Lending, "art")]),  # of those who lack hosts, who is asked for
+        (4, {"hpc": 4, "art": 3, "web": 1}, [None, (because.Lending, "art"), (because.Lending, "hpc")]),
         (8, {}, [None]),
     ],
 )
@@ -212,7 +215,7 @@ def test_a_contract_is_the_reason_where_its_lender_wants_hosts(
 
 def test_of_lenders_on_one_notice_the_first_by_name_is_the_reason() -> None:
     made = bench(contracts=tuple(msgspec.structs.replace(contract, notice_s=60.0) for contract in LENT))
-    assert why(made, 9, hpc=4, art=3) == [(Code.LENDING, "art")]
+    assert why(made, 9, hpc=4, art=3) == [(because.Lending, "art")]
 
 
 def test_no_contract_is_the_reason_where_none_names_the_lender() -> None:
@@ -231,8 +234,8 @@ def test_a_contract_whose_hours_are_over_is_the_reason_though_nobody_lacks_a_hos
     night = (Lending(lender="hpc", borrower="bio", windows=("daily 00:00-00:02",)), LENT[1])
     made = bench(contracts=night)
     assert why(made, 8, 110.0) == [None]
-    assert why(made, 8, 121.0) == [(Code.LENDING, "hpc")]
-    assert why(made, 8, 121.0, art=3) == [(Code.LENDING, "art")]
+    assert why(made, 8, 121.0) == [(because.Lending, "hpc")]
+    assert why(made, 8, 121.0, art=3) == [(because.Lending, "art")]
     assert why(made, 8, 121.0, web=1) == [None]
 
 
@@ -257,7 +260,7 @@ def test_a_window_is_the_reason_where_it_bounds(
     config = msgspec.structs.replace(config, departments=departments)
     made.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config))
     wanted = {"web": 12 - hosts} if department is WEB else {}
-    assert why(made, hosts, **wanted) == [None if expected is None else (Code.WINDOW, expected)]
+    assert why(made, hosts, **wanted) == [None if expected is None else (because.Window, expected)]
 
 
 # --------------------------------------------------------------------------------------------------------------------- claims

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.runtime.config import file as runtime_config
 from services.runtime.config.file import ConfigError
 from services.scheduler.core.policies.balance import MOVES_MAX, Load, Machine, plan
@@ -135,7 +135,7 @@ def test_the_core_moves_a_job_in_one_envelope_and_once_an_observation() -> None:
     assert core(world).decide(world.now) == []
     observe(world, "h2", 0.05)
     closing, placement = core(world).decide(world.now)
-    assert (closing.disposal, closing.why.code) == (Disposal.MIGRATE, Code.BALANCED)
+    assert (closing.disposal, type(closing.why)) == (Disposal.MIGRATE, because.Balanced)
     assert (placement.unit, placement.attempt, placement.hosts) == (jobs[0], 2, ("h2",))
     world.settle()
     assert moves(world) == [(jobs[0], "h1", "h2")]
@@ -159,8 +159,8 @@ def test_a_move_is_no_preemption_and_no_requeue() -> None:
     assert world.unit(jobs[0]).failures == 0
 
 
-@pytest.mark.parametrize(("then", "told"), [("lost on the way", [(Code.NOT_SAVED, 1)]), ("failed by itself", [])])
-def test_a_move_is_not_told_as_why_a_job_waits_again(then: str, told: list[tuple[Code, int]]) -> None:
+@pytest.mark.parametrize(("then", "told"), [("lost on the way", [(because.NotSaved, 1)]), ("failed by itself", [])])
+def test_a_move_is_not_told_as_why_a_job_waits_again(then: str, told: list[tuple[because.Kind, int]]) -> None:
     world = balanced(2)
     jobs = [up(world, cores=2, retries=1) for _ in range(4)]
     observe(world, "h1", 0.95)
@@ -173,8 +173,8 @@ def test_a_move_is_not_told_as_why_a_job_waits_again(then: str, told: list[tuple
         world.report(jobs[0], exit=1)
     world.settle()
     assert world.unit(jobs[0]).state == "pending"
-    history = [reason for reason in why_waits(core(world), jobs[0], world.now) if "preempted" in reason.params]
-    assert [(reason.code, reason.params["preempted"]) for reason in history] == told
+    history = [reason for reason in why_waits(core(world), jobs[0], world.now) if "preempted" in because.fields(reason)]
+    assert [(type(reason), because.fields(reason)["preempted"]) for reason in history] == told
 
 
 @pytest.mark.parametrize("why", ["off", "unable", "waits", "cleared"])

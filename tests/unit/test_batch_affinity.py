@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Warm
-from schemas.reasons import Code, because
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm
@@ -199,7 +199,7 @@ def test_a_plan_is_exchanged_within_classes_and_stays_the_same_plan(data: st.Dat
         shape = Shape(data.draw(st.integers(1, 3)), data.draw(st.sampled_from((1, 2))), 256, data.draw(st.booleans()))
         hosts = plan.take(shape)
         if hosts is not None:
-            starts.append(Start(str(number), shape, hosts, because(Code.FIRST_FIT)))
+            starts.append(Start(str(number), shape, hosts, because.FirstFit()))
             origins[str(number)] = tuple(data.draw(st.lists(st.sampled_from(names), max_size=3, unique=True)))
     failed = {unit: tuple(data.draw(st.lists(st.sampled_from(names), max_size=2))) for unit in origins}
     given_ = Unexchanged(

@@ -8,9 +8,9 @@ import pytest
 
 import services.scheduler.core.batch.jobs as book_
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Leases
 from schemas.facts import Dependency
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.jobs import Jobs
@@ -20,7 +20,7 @@ from services.scheduler.core.state.shape import Booking, Kind
 from tests.support.book import AT, Desk, desk
 from tests.support.world import batch, cloud
 
-CLOSINGS = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
+CLOSINGS = (because.Reclaimed, because.Preempted, because.HostTaken, because.HostDrained)
 
 
 # ----------------------------------------------------------------------------------------------------------------- places
@@ -39,20 +39,22 @@ def test_jobs_and_elements_enter_one_after_the_other() -> None:
     assert found.state.jobs["2"].left == 2
 
 
-@pytest.mark.parametrize("code", [*CLOSINGS, Code.HOST_LOST])
+@pytest.mark.parametrize("code", [*CLOSINGS, because.LostHost])
 @pytest.mark.parametrize("place", ["keep", "end"])
-def test_who_was_taken_from_keeps_its_place_unless_the_department_says_otherwise(code: Code, place: Any) -> None:
+def test_who_was_taken_from_keeps_its_place_unless_the_department_says_otherwise(
+    code: because.Kind, place: Any
+) -> None:
     found = desk("1", "2", requeue_place=place)
     found.ran("1", 10.0, code)
     assert found.waiting() == (["1", "2"] if place == "keep" else ["2", "1"])
     again = found.again()
     assert (again.requeues, again.faults, again.suspends, again.moved) == (1, 0, 0, 0)
     assert again.preempted == (code in CLOSINGS)
-    assert (again.why, again.shuns, again.ran_s, again.used_s) == (because(code), (), 10.0, 0.0)
+    assert (again.why, again.shuns, again.ran_s, again.used_s) == (code(), (), 10.0, 0.0)
 
 
-@pytest.mark.parametrize("code", [None, Code.VM_ENDED, Code.BOOT_TIMEOUT])
-def test_who_failed_enters_again_at_the_end(code: Code | None) -> None:
+@pytest.mark.parametrize("code", [None, because.EndedVm, because.BootTimeout])
+def test_who_failed_enters_again_at_the_end(code: because.Kind | None) -> None:
     found = desk("1", "2")
     found.place("1", "a", "b")
     found.begin("1")
@@ -80,7 +82,7 @@ def test_whoever_is_looked_at_again_is_in_the_queue_once_and_only_if_it_may_star
         found.jobs.resumed(name)
     assert found.waiting() == ["1"]
     found.custody.state.config = cloud(batch("bio"))
-    found.ran("1", 5.0, Code.RECLAIMED)
+    found.ran("1", 5.0, because.Reclaimed)
     assert found.waiting() == ["1"]
     found.submit("7", array=(0,))
     found.jobs.resumed("7")
@@ -89,16 +91,16 @@ def test_whoever_is_looked_at_again_is_in_the_queue_once_and_only_if_it_may_star
 
 def test_a_reason_stays_told_until_there_is_another() -> None:
     found = desk("1")
-    found.ran("1", 1.0, Code.RECLAIMED)
+    found.ran("1", 1.0, because.Reclaimed)
     found.ran("1", 1.0)
-    assert found.again().why == because(Code.RECLAIMED)
+    assert found.again().why == because.Reclaimed()
 
 
 def test_who_did_not_begin_keeps_its_place_and_waits_and_shuns_where_that_was() -> None:
     found = desk("1", "2")
     for hosts in (("a",), ("b",), ("a",)):
         found.place("1", *hosts)
-        found.close("1", Code.VM_ENDED)
+        found.close("1", because.EndedVm)
     again = found.again()
     assert (again.launches, again.requeues, again.faults, again.entered) == (3, 0, 0, 0)
     assert found.jobs.shuns("1") == ("b", "a")
@@ -117,7 +119,7 @@ def test_a_lease_whose_time_runs_waits_for_seconds_at_most(lease: bool, most_s: 
     found.submit("1", lease=f.Lease(kind="advance", start_at=AT) if lease else None, walltime_s=1e6)
     for _ in range(12):
         found.place("1")
-        found.close("1", Code.HOST_LOST)
+        found.close("1", because.LostHost)
     assert found.jobs.launches.next_due() == AT + most_s
     found.jobs.starts_resumed()
     assert found.jobs.launches.next_due() == NEVER
@@ -136,7 +138,7 @@ def test_a_held_job_is_not_eligible_and_a_persons_word_lets_it_try_anew() -> Non
     assert found.state.jobs["1"].since == AT + 50.0
     for _ in range(3):
         found.place("2")
-        found.close("2", Code.HOST_LOST)
+        found.close("2", because.LostHost)
     assert found.waiting() == ["1"]
     found.jobs.resumed("2")
     assert found.waiting() == ["1", "2"]
@@ -146,15 +148,15 @@ def test_a_held_job_is_not_eligible_and_a_persons_word_lets_it_try_anew() -> Non
 def test_who_begins_begins_a_new_life_and_ends_its_count_of_failed_starts() -> None:
     found = desk("1")
     found.place("1")
-    found.close("1", Code.HOST_LOST)
-    found.ran("1", 10.0, Code.RECLAIMED)
+    found.close("1", because.LostHost)
+    found.ran("1", 10.0, because.Reclaimed)
     assert (found.again().launches, found.again().failed_on, found.jobs.launches.failing) == (0, {}, {})
     found.place("1")
     found.begin("1")
     found.custody.state.at += 7.0
     found.jobs.checkpointed(f.CheckpointReported(unit="1", attempt=3, percent=None))
     assert found.jobs.checkpoints.kept_s("1") == 7.0
-    found.close("1", Code.RECLAIMED)
+    found.close("1", because.Reclaimed)
     found.place("1")
     found.begin("1")
     assert found.jobs.checkpoints.kept_s("1") == 0.0
@@ -182,7 +184,7 @@ def test_only_who_was_kept_waiting_is_as_young_as_its_release(state: str) -> Non
 
 def test_a_suspended_unit_goes_on_with_what_is_left_and_where_it_was() -> None:
     found = desk("1", "2")
-    found.ran("1", 30.0, Code.RECLAIMED, suspended=True)
+    found.ran("1", 30.0, because.Reclaimed, suspended=True)
     again = found.again()
     assert (again.suspends, again.origin, again.used_s, again.ran_s) == (1, ("a",), 30.0, 0.0)
     assert (again.requeues, again.preempted) == (0, 1)
@@ -191,9 +193,9 @@ def test_a_suspended_unit_goes_on_with_what_is_left_and_where_it_was() -> None:
     assert found.jobs.waited_s("1", AT + 45.0) == 15.0
     assert found.jobs.waited_s("1", AT + 5.0) == 0.0
     assert found.jobs.waited_s("2", AT + 45.0) == 45.0
-    found.ran("1", 90.0, Code.RECLAIMED, suspended=True)
+    found.ran("1", 90.0, because.Reclaimed, suspended=True)
     assert (found.jobs.length_s("1"), found.again().used_s) == (0.0, 120.0)
-    found.ran("1", 5.0, Code.RECLAIMED)
+    found.ran("1", 5.0, because.Reclaimed)
     assert (found.jobs.length_s("1"), found.again().ran_s, found.jobs.origin("1")) == (100.0, 125.0, ())
     assert (found.jobs.used_s("2"), found.jobs.origin("2"), found.jobs.shuns("2")) == (0.0, (), ())
 
@@ -202,42 +204,42 @@ def test_who_was_suspended_before_it_began_has_used_nothing() -> None:
     found = desk("1")
     found.place("1")
     found.custody.state.at += 30.0
-    found.close("1", Code.RECLAIMED, suspended=True)
+    found.close("1", because.Reclaimed, suspended=True)
     assert (found.again().used_s, found.again().suspends) == (0.0, 1)
 
 
 def test_whose_next_attempt_does_not_start_has_nothing_left_of_what_it_saved() -> None:
     found = desk("1", "2")
-    found.ran("1", 30.0, Code.RECLAIMED, suspended=True)
+    found.ran("1", 30.0, because.Reclaimed, suspended=True)
     found.place("1")
-    found.close("1", Code.HOST_LOST)
+    found.close("1", because.LostHost)
     found.jobs.look(found.custody.state.at)
     assert (found.again().used_s, found.again().ran_s, found.waiting()) == (0.0, 30.0, ["1", "2"])
 
 
 def test_what_it_saved_is_lost_and_it_begins_anew() -> None:
     found = desk("1", "2", requeue_place="end")
-    found.ran("1", 30.0, Code.RECLAIMED, suspended=True)
+    found.ran("1", 30.0, because.Reclaimed, suspended=True)
     found.unit("1").suspended = False
     found.jobs.unsaved("1")
     again = found.again()
     assert (again.suspends, again.requeues, again.used_s, again.ran_s) == (0, 1, 0.0, 30.0)
-    assert again.why == because(Code.NOT_SAVED)
+    assert again.why == because.NotSaved()
     assert found.waiting() == ["2", "1"]
 
 
-@pytest.mark.parametrize(("before", "suspends"), [(None, -1), (Code.RECLAIMED, -1), (Code.BALANCED, 0)])
-def test_a_suspension_that_came_to_nothing_is_told_as_a_requeue(before: Code | None, suspends: int) -> None:
+@pytest.mark.parametrize(("before", "suspends"), [(None, -1), (because.Reclaimed, -1), (because.Balanced, 0)])
+def test_a_suspension_that_came_to_nothing_is_told_as_a_requeue(before: because.Kind | None, suspends: int) -> None:
     found = desk("1")
     if before:
-        found.state.again["1"] = Again(entered=0, why=because(before))
-    found.ran("1", 30.0, Code.NOT_SAVED)
+        found.state.again["1"] = Again(entered=0, why=before())
+    found.ran("1", 30.0, because.NotSaved)
     assert (found.again().suspends, found.again().requeues) == (suspends, 1)
 
 
 def test_a_move_counts_as_one_and_as_no_preemption() -> None:
     found = desk("1")
-    found.ran("1", 30.0, Code.BALANCED, suspended=True)
+    found.ran("1", 30.0, because.Balanced, suspended=True)
     assert (found.again().moved, found.again().preempted, found.again().suspends) == (1, 0, 1)
 
 
@@ -285,7 +287,7 @@ def test_best_effort_that_was_suspended_is_known_by_where_it_was() -> None:
     found.submit("1", best_effort=True)
     found.submit("2")
     for name in ("1", "2"):
-        found.ran(name, 30.0, Code.MADE_WAY, suspended=True)
+        found.ran(name, 30.0, because.Preempted, suspended=True)
     assert found.jobs.queue.suspended == {"1": ("a",)}
 
 
@@ -300,7 +302,7 @@ def test_who_runs_longer_than_is_short_is_short_no_more(seconds: float, declared
     found.place("1_0")
     found.begin("1_0")
     found.custody.state.at += seconds
-    found.close("1_0", Code.RECLAIMED)
+    found.close("1_0", because.Reclaimed)
     kinds = {place.unit: lane.key.kind for lane in found.jobs.queue.lanes.values() for place in lane.places}
     assert kinds == {
         "1_0": Kind("a", declared=declared),
@@ -310,7 +312,7 @@ def test_who_runs_longer_than_is_short_is_short_no_more(seconds: float, declared
     assert found.jobs.said("1_0") == Kind("a", declared=True), "by its submitter's word"
     assert found.waiting() == ["1_0", "1_1", "2"]
     found.submit("3", lease=f.Lease(kind="best-effort"))
-    found.ran("3", 100.0, Code.RECLAIMED)
+    found.ran("3", 100.0, because.Reclaimed)
     assert (found.state.jobs["3"].kind, found.state.jobs["3"].overran) == (Kind(), False)
 
 
@@ -342,9 +344,9 @@ def test_with_its_last_unit_a_job_is_remembered_by_how_it_ended_alone(monkeypatc
     found.state.checkpoints["1_4"] = Checkpoint(attempt=1, at=0.0, saved_s=1.0)
     found.state.refused["1_4"] = Refused(attempt=1, failure="", why="x")
     assert found.jobs.user("1_9") == "ann"
-    found.ran("1_9", 1.0, Code.RECLAIMED)
+    found.ran("1_9", 1.0, because.Reclaimed)
     found.place("1_9")
-    found.close("1_9", Code.HOST_LOST)
+    found.close("1_9", because.LostHost)
     found.ran("1_9", 1.0, final="failed")
     found.ran("1_4", 1.0, final="failed")
     assert (found.state.checkpoints, found.state.refused, found.state.again) == ({}, {}, {})
@@ -362,7 +364,7 @@ def test_who_is_over_waits_for_no_start_any_more() -> None:
     found = desk("1")
     for _ in range(3):
         found.place("1")
-        found.close("1", Code.HOST_LOST)
+        found.close("1", because.LostHost)
     assert found.jobs.launches.waiting
     found.close("1", final="cancelled")
     assert (found.jobs.launches.waiting, found.jobs.launches.failing, found.state.again) == ({}, {}, {})
@@ -380,9 +382,9 @@ def test_a_closed_department_remembers_who_had_not_completed_and_nothing_else() 
     found.submit("2", array=(0, 1, 2))
     found.submit("3", after=(Dependency(condition="afterok", job="1"),), constraint="fast")
     found.ran("2_0", 1.0, final="completed")
-    found.ran("2_1", 1.0, Code.VM_ENDED)
+    found.ran("2_1", 1.0, because.EndedVm)
     found.place("1")
-    found.close("1", Code.HOST_LOST)
+    found.close("1", because.LostHost)
     found.state.checkpoints["1"] = Checkpoint(attempt=1, at=0.0, saved_s=1.0)
     found.state.refused["1"] = Refused(attempt=1, failure="", why="x")
     found.submit("4", array=(0, 1))

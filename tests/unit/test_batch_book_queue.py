@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, UserLimits
 from schemas.facts import Dependency
-from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.state.budgets import NOBODY, Owner
@@ -73,7 +73,7 @@ def test_who_began_before_the_last_element_ended_counts_as_begun() -> None:
     found.submit("2", after=after("after", "1"))
     found.place("1_0")
     found.begin("1_0")
-    found.close("1_0", Code.VM_ENDED)
+    found.close("1_0", because.EndedVm)
     found.close("1_1", final="cancelled")
     assert found.waiting() == ["2", "1_0"]
 
@@ -108,7 +108,7 @@ def test_a_book_that_is_made_anew_has_the_same_queue(order: str) -> None:
     for name, priority in (("1", 5), ("2", 90), ("3", -5)):
         found.submit(name, priority=priority)
     found.place("2")
-    found.close("2", Code.HOST_LOST)
+    found.close("2", because.LostHost)
     anew = Jobs(found.custody, "hpc", found.state)
     assert anew.queue.in_order() == found.jobs.ranked(AT).in_order()
     assert (len(anew.queue), anew.launches.failing) == (3, {"2": None})
@@ -151,7 +151,7 @@ def test_another_configuration_counts_what_is_open_and_puts_everybody_in_again()
     found.submit("2", lease=f.Lease(kind="advance", start_at=AT + 50.0))
     found.submit("3")
     found.submit("4", user="bob")
-    found.ran("1", 5.0, Code.MADE_WAY, suspended=True)
+    found.ran("1", 5.0, because.Preempted, suspended=True)
     found.place("3")
     found.place("4")
     before = found.jobs.queue

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.domain.constraints import satisfies
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
@@ -90,11 +90,15 @@ def test_why_says_that_none_of_its_hosts_satisfies_it() -> None:
     label(world, "h9", GPU="yes")
     job = world.submit(constraint="gpu=yes")
     world.settle()
-    [reason] = [r for r in why(core(world), job, world.now) if r.code is Code.WAITS_FOR_HOSTS]
-    assert (reason.params["constraint"], reason.params["meeting"], reason.params["held"]) == ("gpu=yes", 0, 3)
+    [reason] = [r for r in why(core(world), job, world.now) if type(r) is because.WaitsForHosts]
+    assert (
+        because.fields(reason)["constraint"],
+        because.fields(reason)["meeting"],
+        because.fields(reason)["held"],
+    ) == ("gpu=yes", 0, 3)
     label(world, "h9")
-    codes = [r.code for r in why(core(world), job, world.now)]
-    assert Code.TOO_LARGE_NOW in codes
+    codes = [type(r) for r in why(core(world), job, world.now)]
+    assert because.TooLargeNow in codes
 
 
 # ------------------------------------------------------------------------------------------------------- whose hosts come

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.custody.meta import Void
 from tests.support.scheduling import able, closed, cluster, core, decide, demand, placed, released, running
 from tests.support.world import World
 
 
-def given_back(world: World) -> list[tuple[str, Code]]:
+def given_back(world: World) -> list[tuple[str, because.Kind]]:
     """What the next decision gives back, and why."""
-    return [(x.host, x.reason.code) for x in decide(world) if isinstance(x, f.HostReleased) and x.reason]
+    return [(x.host, type(x.reason)) for x in decide(world) if isinstance(x, f.HostReleased) and x.reason]
 
 
 @pytest.mark.parametrize("drain", [False, True])
@@ -39,14 +39,14 @@ def test_a_cordoned_host_goes_back_when_the_last_job_there_has_ended() -> None:
     world.report(first)
     assert released(world) == []
     world.report(second)
-    assert given_back(world) == [("h1", Code.CORDONED)]
+    assert given_back(world) == [("h1", because.Cordoned)]
 
 
 def test_an_idle_cordoned_host_goes_back_at_once() -> None:
     world = cluster(2)
     world.settle()
     world.cordon("h2")
-    assert given_back(world) == [("h2", Code.CORDONED)]
+    assert given_back(world) == [("h2", because.Cordoned)]
 
 
 def test_a_notice_is_answered_without_cordoned_hosts() -> None:
@@ -55,7 +55,7 @@ def test_a_notice_is_answered_without_cordoned_hosts() -> None:
     cheap, dear = running(world, after_s=1), running(world, after_s=50)
     world.cordon(world.unit(cheap).hosts[0])
     world.quota("hpc", 1)
-    assert closed(world) == {dear: (Disposal.REQUEUE, Code.RECLAIMED)}
+    assert closed(world) == {dear: (Disposal.REQUEUE, because.Reclaimed)}
     assert released(world) == list(world.unit(dear).hosts)
 
 
@@ -68,8 +68,8 @@ def test_at_the_deadline_what_still_runs_ends_as_on_notice() -> None:
     world.now += 29.9
     assert decide(world) == []
     world.now += 0.1
-    assert closed(world) == {stays: (Disposal.REQUEUE, Code.HOST_DRAINED)}
-    assert given_back(world) == [("h1", Code.HOST_DRAINED)]
+    assert closed(world) == {stays: (Disposal.REQUEUE, because.HostDrained)}
+    assert given_back(world) == [("h1", because.HostDrained)]
     world.settle()
     assert world.voids == []
     again = core(world).state.again[stays]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.faults import FAULTS_MAX
@@ -106,9 +106,9 @@ def test_the_reason_of_a_placement_names_who_was_passed_over() -> None:
     world = cluster(1)
     head, wide, narrow = world.submit(cores=2), world.submit(cores=4), world.submit(cores=2)
     reasons = {fact.unit: fact.reason for fact in decide(world) if isinstance(fact, f.UnitPlaced)}
-    assert reasons[head].code is Code.HEAD_OF_QUEUE  # type: ignore[union-attr]
-    assert reasons[narrow].code is Code.FIRST_FIT  # type: ignore[union-attr]
-    assert reasons[narrow].params == {"passed_over": wide}  # type: ignore[union-attr]
+    assert type(reasons[head]) is because.HeadOfQueue  # type: ignore[union-attr]
+    assert type(reasons[narrow]) is because.FirstFit  # type: ignore[union-attr]
+    assert because.fields(reasons[narrow]) == {"passed_over": wide}  # type: ignore[union-attr]
 
 
 def test_in_strict_order_the_next_one_starts_when_the_head_is_cancelled() -> None:
@@ -248,7 +248,7 @@ def test_a_walltime_waits_until_a_report_of_that_moment_would_be_in() -> None:
     assert closed(world) == {}
     assert core(world).wake_at() == world.now + REPORT_S
     world.now += REPORT_S
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 @pytest.mark.parametrize("alive_since", [-5.0, 0.0, 7.0])
@@ -266,7 +266,7 @@ def test_a_walltime_ends_in_its_moment_while_admission_is_alive(alive_since: flo
     assert closed(world) == {}
     assert core(world).wake_at() == ends_at
     world.now = ends_at
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 def test_admission_is_looked_at_before_a_walltime_passes_and_not_for_other_limits() -> None:
@@ -291,7 +291,7 @@ def test_a_walltime_does_not_wait_for_ever() -> None:
     world.now += 10 + PATIENCE_S - 0.1
     assert closed(world) == {}
     world.now += 0.1
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 def test_who_waits_for_a_report_holds_up_no_other_limit() -> None:
@@ -303,7 +303,7 @@ def test_who_waits_for_a_report_holds_up_no_other_limit() -> None:
     world.start_vms(booting)
     core(world).view.limits.heard_until = 0.0
     world.now += 60
-    assert closed(world) == {booting: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {booting: (Disposal.REQUEUE, because.BootTimeout)}
 
 
 def test_walltime_counts_from_the_beginning_not_from_the_placement() -> None:
@@ -317,7 +317,7 @@ def test_walltime_counts_from_the_beginning_not_from_the_placement() -> None:
     assert closed(world) == {}
     assert core(world).wake_at() == pytest.approx(world.now + 0.1)
     world.now += 0.1
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
     world.settle()
     assert world.states() == {job: "timeout"}
 
@@ -331,7 +331,7 @@ def test_the_boot_budget_counts_from_the_start_of_the_last_vm() -> None:
     world.now += 59
     assert closed(world) == {}
     world.now += 1
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.BootTimeout)}
     world.settle()
     assert core(world).state.again[job].launches == 1
 
@@ -341,7 +341,7 @@ def test_an_attempt_whose_vms_never_start_goes_back_and_it_is_not_the_jobs_fault
     job = world.submit()
     world.settle()
     world.now += 60 * START_PATIENCE
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.BootTimeout)}
     world.settle()
     again = core(world).state.again[job]
     assert (again.requeues, again.faults, again.launches) == (0, 0, 0)
@@ -358,7 +358,7 @@ def test_a_job_whose_vm_always_ends_without_a_word_is_started_a_bounded_number_o
     world.settle()
     assert world.states() == {job: "killed"}
     why = world.facts(f.AttemptClosed)[-1].why
-    assert (why.code, why.params["requeues"]) == (Code.VM_ENDED, FAULTS_MAX)
+    assert (type(why), because.fields(why)["requeues"]) == (because.EndedVm, FAULTS_MAX)
 
 
 # ----------------------------------------------------------------------------------------------------- configuration, end
@@ -396,7 +396,7 @@ def test_a_changed_boot_budget_holds_for_attempts_under_way() -> None:
     config = cloud(batch("hpc", boot_timeout_s=5))
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=config))
     world.now += 5
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.BootTimeout)}
 
 
 def test_other_departments_jobs_are_none_of_its_business() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from tests.support.scheduling import closed, cluster, core, decide, demand, placed, released, running, wait_for
 
 # ------------------------------------------------------------------------------------------------ cancelled, broken, failed
@@ -17,7 +17,7 @@ def test_a_running_job_that_is_cancelled_is_closed_so() -> None:
     job = world.submit()
     world.settle()
     world.cancel(job)
-    assert closed(world) == {job: (Disposal.CANCELLED, Code.CANCELLED)}
+    assert closed(world) == {job: (Disposal.CANCELLED, because.Cancelled)}
     world.settle()
     assert world.states() == {job: "cancelled"}
 
@@ -30,7 +30,7 @@ def test_an_attempt_is_closed_for_one_reason_only() -> None:
     world.now += 10
     world.cancel(job)
     assert [type(fact) for fact in decide(world)] == [f.AttemptClosed]
-    assert closed(world) == {job: (Disposal.CANCELLED, Code.CANCELLED)}
+    assert closed(world) == {job: (Disposal.CANCELLED, because.Cancelled)}
 
 
 def test_a_retried_job_enters_again_at_the_end() -> None:
@@ -47,7 +47,7 @@ def test_a_lost_host_requeues_its_jobs_whatever_they_wish() -> None:
     job = world.submit(on_reclaim="kill")
     world.settle()
     world.lose("h1")
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.HOST_LOST)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.LostHost)}
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_a_seized_host_ends_its_jobs_as_they_wish(wish: str, disposal: Disposal)
     world.seats["scheduler.hpc"].paused = False
     world.seats["scheduler.hpc"].fold(world.journal)
     (fact,) = [fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)]
-    assert (fact.unit, fact.disposal, fact.why.code) == (job, disposal, Code.HOST_TAKEN)
-    assert fact.why.params == ({"asked": wish, "instead": "requeue"} if wish in ("suspend", "migrate") else {})
+    assert (fact.unit, fact.disposal, type(fact.why)) == (job, disposal, because.HostTaken)
+    assert because.fields(fact.why) == ({"asked": wish, "instead": "requeue"} if wish in ("suspend", "migrate") else {})
 
 
 def test_preemption_never_spends_a_retry_and_is_bounded_by_requeues_max() -> None:
@@ -118,7 +118,7 @@ def test_the_smallest_then_shortest_job_is_the_victim_and_all_is_one_envelope() 
     world.quota("hpc", 3)
     facts = decide(world)
     assert [type(fact) for fact in facts] == [f.AttemptClosed, f.HostReleased]
-    assert closed(world) == {short: (Disposal.REQUEUE, Code.RECLAIMED)}
+    assert closed(world) == {short: (Disposal.REQUEUE, because.Reclaimed)}
     world.quota("hpc", 2)
     assert set(closed(world)) == {short, long}
     world.quota("hpc", 1)

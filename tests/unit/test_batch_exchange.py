@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance, CloudConfig, Warm
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm, vm_key
 from services.scheduler.core.batch.affinity import Unexchanged, settle
@@ -67,7 +67,7 @@ def given(
 
 
 def start(unit: str, *hosts: str, shape: Shape = ONE, victims: Sequence[str] = ()) -> Start:
-    return Start(unit, shape._replace(nodes=len(hosts)), hosts, because(Code.FIRST_FIT), tuple(victims))
+    return Start(unit, shape._replace(nodes=len(hosts)), hosts, because.FirstFit(), tuple(victims))
 
 
 def settled(site: tuple[Room, Unexchanged], *starts: Start) -> list[tuple[str, ...]]:
@@ -317,9 +317,9 @@ def test_a_move_is_a_closing_and_a_placement_and_says_what_it_was_for() -> None:
         unit="1",
         attempt=3,
         disposal=Disposal.MIGRATE,
-        why=because(Code.BALANCED, **told),  # type: ignore[arg-type]
+        why=because.Balanced(**told),  # type: ignore[arg-type]
     )
-    why = because(Code.BALANCED, from_hosts=["a"])
+    why = because.Balanced(from_hosts=["a"])
     assert placement == f.UnitPlaced(unit="1", attempt=4, hosts=("b",), cores=2, memory_mb=20, reason=why)
     assert found.facts(Balance(), AT) == []
     found.forget(placement)

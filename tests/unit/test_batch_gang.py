@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.scheduler.core.batch.faults import FAULTS_MAX
 from services.scheduler.core.batch.launches import WAIT_FIRST_S
 from services.scheduler.core.state.limits import START_PATIENCE
@@ -38,7 +38,7 @@ def test_a_node_that_is_gone_before_the_others_are_up_ends_the_attempt_as_a_whol
     job = gang(world, 3)
     world.start_vms(job)
     world.end_vm(job, rank=1)
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.VM_ENDED)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.EndedVm)}
     assert not world.custody.live(job, 1)  # so X4 ends the other two
     assert world.voids == []
 
@@ -54,7 +54,7 @@ def test_the_guests_of_all_nodes_have_the_same_budget_from_the_start_of_the_last
     world.now += BOOT_S - 1
     assert closed(world) == {}
     world.now += 1
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.BootTimeout)}
 
 
 def test_booting_is_no_run_time() -> None:
@@ -68,7 +68,7 @@ def test_booting_is_no_run_time() -> None:
     world.now += 9
     assert closed(world) == {}
     world.now += 1
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 @pytest.mark.parametrize("how", ["boot", "ended"])
@@ -107,11 +107,11 @@ def test_faults_of_machines_that_ran_have_a_budget_and_spend_no_retry() -> None:
         world.end_vm(job)
         world.settle()
     assert (world.unit(job).attempt, world.unit(job).failures) == (FAULTS_MAX + 1, 0)
-    assert why(core(world), job, world.now)[0].code is Code.STARTING
+    assert type(why(core(world), job, world.now)[0]) is because.Starting
     world.start_vms(job)
     world.begin(job)
     world.end_vm(job)
-    assert closed(world) == {job: (Disposal.KILL, Code.VM_ENDED)}
+    assert closed(world) == {job: (Disposal.KILL, because.EndedVm)}
 
 
 def test_who_goes_on_with_saved_machines_has_time_for_saving_beside() -> None:
@@ -127,4 +127,4 @@ def test_who_goes_on_with_saved_machines_has_time_for_saving_beside() -> None:
     world.now += START_PATIENCE * BOOT_S + 199
     assert closed(world) == {}
     world.now += 1
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.BOOT_TIMEOUT)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.BootTimeout)}

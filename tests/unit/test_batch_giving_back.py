@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig
 from schemas.facts import Disposal
 from schemas.ids import job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit, Vm
@@ -29,7 +30,7 @@ from services.scheduler.core.state.shape import Shape
 from tests.support.world import batch, cloud
 
 AT = 10_000.0
-WHY, LOST = because(Code.RECLAIMED, hosts=1), because(Code.HOST_LOST)
+WHY, LOST = because.Reclaimed(hosts=1), because.LostHost()
 POLICY = BatchPolicy(requeues_max=3)
 
 
@@ -65,18 +66,18 @@ def fold(*units: Unit, hosts: tuple[Host, ...] = (), config: CloudConfig | None 
 @pytest.mark.parametrize(
     ("code", "fault"),
     [
-        (Code.RECLAIMED, False),
-        (Code.MADE_WAY, False),
-        (Code.HOST_TAKEN, False),
-        (Code.HOST_DRAINED, False),
-        (Code.HOST_LOST, False),
-        (Code.NOT_SAVED, False),
-        (Code.VM_ENDED, True),
-        (Code.BOOT_TIMEOUT, True),
+        (because.Reclaimed, False),
+        (because.Preempted, False),
+        (because.HostTaken, False),
+        (because.HostDrained, False),
+        (because.LostHost, False),
+        (because.NotSaved, False),
+        (because.EndedVm, True),
+        (because.BootTimeout, True),
     ],
 )
-def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: Code, fault: bool) -> None:
-    assert is_fault(because(code)) is fault
+def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: because.Kind, fault: bool) -> None:
+    assert is_fault(code()) is fault
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_an_attempt_ends_as_its_job_wishes_or_is_told_what_was_done_instead(
     wish: Any, saved: bool, disposal: Disposal, told: dict[str, str]
 ) -> None:
     closing = close_preempted("1", 2, wish, None, POLICY, WHY, saved=saved)
-    why = because(Code.RECLAIMED, hosts=1, **told)
+    why = because.Reclaimed(hosts=1, **told)
     assert closing == f.AttemptClosed(unit="1", attempt=2, disposal=disposal, why=why)
 
 
@@ -118,25 +119,25 @@ def test_work_is_saved_if_it_is_wished_and_there_is_some(
 @pytest.mark.parametrize(
     ("code", "again", "most", "killed"),
     [
-        (Code.RECLAIMED, None, 3, None),
-        (Code.RECLAIMED, Again(entered=0, requeues=2, faults=9), 3, None),
-        (Code.RECLAIMED, Again(entered=0, requeues=3), 3, (3, 3)),
-        (Code.RECLAIMED, None, 0, (0, 0)),
-        (Code.VM_ENDED, Again(entered=0, requeues=9, faults=2), 3, None),
-        (Code.VM_ENDED, Again(entered=0, faults=3), 3, (3, 3)),
-        (Code.VM_ENDED, None, 0, (0, 0)),
-        (Code.VM_ENDED, Again(entered=0, faults=9), 100, None),
-        (Code.VM_ENDED, Again(entered=0, faults=10), 100, (10, 10)),
+        (because.Reclaimed, None, 3, None),
+        (because.Reclaimed, Again(entered=0, requeues=2, faults=9), 3, None),
+        (because.Reclaimed, Again(entered=0, requeues=3), 3, (3, 3)),
+        (because.Reclaimed, None, 0, (0, 0)),
+        (because.EndedVm, Again(entered=0, requeues=9, faults=2), 3, None),
+        (because.EndedVm, Again(entered=0, faults=3), 3, (3, 3)),
+        (because.EndedVm, None, 0, (0, 0)),
+        (because.EndedVm, Again(entered=0, faults=9), 100, None),
+        (because.EndedVm, Again(entered=0, faults=10), 100, (10, 10)),
     ],
 )
 def test_who_was_requeued_too_often_is_killed_and_told_how_often(
-    code: Code, again: Again | None, most: int, killed: tuple[int, int] | None
+    code: because.Kind, again: Again | None, most: int, killed: tuple[int, int] | None
 ) -> None:
-    closing = requeue("1", 2, again, BatchPolicy(requeues_max=most), because(code, hosts=1))
+    closing = requeue("1", 2, again, BatchPolicy(requeues_max=most), code(vm="x"))
     if killed is None:
-        assert (closing.disposal, closing.why) == (Disposal.REQUEUE, because(code, hosts=1))
+        assert (closing.disposal, closing.why) == (Disposal.REQUEUE, code(vm="x"))
     else:
-        told = because(code, hosts=1, requeues=killed[0], requeues_max=killed[1])
+        told = code(vm="x", requeues=killed[0], requeues_max=killed[1])
         assert (closing.disposal, closing.why, closing.attempt) == (Disposal.KILL, told, 2)
 
 
@@ -153,9 +154,9 @@ PROVEN = {str(n): True for n in range(3)}
     ],
 )
 def test_what_did_not_begin_starts_again_or_is_held(again: Again | None, counted: bool, failed: int | None) -> None:
-    closing = start_again("1", 2, again, because(Code.VM_ENDED, vm="x"), counted=counted)
+    closing = start_again("1", 2, again, because.EndedVm(vm="x"), counted=counted)
     told = {"failed": failed} if failed else {}
-    assert closing.why == because(Code.VM_ENDED, vm="x", began=0, **told)
+    assert closing.why == because.EndedVm(vm="x", began=False, **told)
     assert (closing.disposal, closing.hold) == (Disposal.REQUEUE, failed is not None)
 
 
@@ -215,9 +216,9 @@ def test_a_candidate_loses_what_it_ran_and_has_not_saved(
 def test_a_victim_is_told_what_it_ran_and_with_a_checkpoint_what_it_loses() -> None:
     victim = Candidate("1", 1, 12.34567, 3.45678)
     told = {"hosts": 2, "running_s": 12.346, "victims": "youngest-first"}
-    assert reclaim.why_victim(victim, 2, 0.0, "youngest-first") == because(Code.RECLAIMED, **told)  # type: ignore[arg-type]
+    assert reclaim.why_victim(victim, 2, 0.0, "youngest-first") == because.Reclaimed(**told)  # type: ignore[arg-type]
     told["lost_s"] = 3.457
-    assert reclaim.why_victim(victim, 2, 5.0, "youngest-first") == because(Code.RECLAIMED, **told)  # type: ignore[arg-type]
+    assert reclaim.why_victim(victim, 2, 5.0, "youngest-first") == because.Reclaimed(**told)  # type: ignore[arg-type]
 
 
 def test_each_host_is_released_once_the_last_on_it_is_closed_and_idle_ones_before() -> None:
@@ -253,14 +254,14 @@ BEGAN: dict[str, Any] = {"began_at": AT - 50.0}
 @pytest.mark.parametrize(
     ("broken", "fields", "disposal", "why"),
     [
-        (Broken.HOST_RELEASED, BEGAN, Disposal.KILL, because(Code.RECLAIMED)),
-        (Broken.HOST_SEIZED, BEGAN, Disposal.KILL, because(Code.HOST_TAKEN)),
+        (Broken.HOST_RELEASED, BEGAN, Disposal.KILL, because.Reclaimed()),
+        (Broken.HOST_SEIZED, BEGAN, Disposal.KILL, because.HostTaken()),
         (Broken.HOST_LOST, BEGAN, Disposal.REQUEUE, LOST),
-        (Broken.HOST_LOST, {}, Disposal.REQUEUE, because(Code.HOST_LOST, began=0)),
-        (Broken.NOT_SAVED, {}, Disposal.REQUEUE, because(Code.NOT_SAVED)),
-        (Broken.VM_ENDED, BEGAN, Disposal.REQUEUE, because(Code.VM_ENDED)),
-        (Broken.HOST_LOST, {"cancelled": True}, Disposal.CANCELLED, because(Code.CANCELLED)),
-        (Broken.HOST_SEIZED, {"cancelled": True}, Disposal.CANCELLED, because(Code.CANCELLED)),
+        (Broken.HOST_LOST, {}, Disposal.REQUEUE, because.LostHost(began=0)),
+        (Broken.NOT_SAVED, {}, Disposal.REQUEUE, because.NotSaved()),
+        (Broken.VM_ENDED, BEGAN, Disposal.REQUEUE, because.EndedVm()),
+        (Broken.HOST_LOST, {"cancelled": True}, Disposal.CANCELLED, because.Cancelled()),
+        (Broken.HOST_SEIZED, {"cancelled": True}, Disposal.CANCELLED, because.Cancelled()),
     ],
 )
 def test_a_broken_attempt_ends_by_what_broke_it(
@@ -283,9 +284,9 @@ def test_what_opennebula_said_of_this_attempt_is_told(refused: Refused | None, t
     found = endings(unit(broken=Broken.VM_ENDED, **BEGAN))
     if refused:
         found.jobs.state.refused["1"] = refused
-    assert found.broken("1").why == because(Code.VM_ENDED, **told)
+    assert found.broken("1").why == because.EndedVm(**told)
     late = found.overdue(Limit(AT, "1", 2, "boot"))
-    assert late.why == because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0, **told)
+    assert late.why == because.BootTimeout(limit="boot", boot_timeout_s=60.0, **told)
 
 
 LEASE = f.Lease(kind="advance", start_at=AT)
@@ -294,11 +295,11 @@ LEASE = f.Lease(kind="advance", start_at=AT)
 @pytest.mark.parametrize(
     ("kind", "lease", "disposal", "why"),
     [
-        ("walltime", None, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=100.0)),
-        ("walltime", LEASE, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=100.0)),
-        ("slot", LEASE, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=100.0)),
-        ("boot", LEASE, Disposal.REQUEUE, because(Code.BOOT_TIMEOUT, limit="boot", boot_timeout_s=60.0, began=0)),
-        ("start", None, Disposal.REQUEUE, because(Code.BOOT_TIMEOUT, limit="start", boot_timeout_s=60.0, began=0)),
+        ("walltime", None, Disposal.TIMEOUT, because.Walltime(walltime_s=100.0)),
+        ("walltime", LEASE, Disposal.STOPPED, because.LeaseEnded(walltime_s=100.0)),
+        ("slot", LEASE, Disposal.STOPPED, because.LeaseEnded(walltime_s=100.0)),
+        ("boot", LEASE, Disposal.REQUEUE, because.BootTimeout(limit="boot", boot_timeout_s=60.0, began=0)),
+        ("start", None, Disposal.REQUEUE, because.BootTimeout(limit="start", boot_timeout_s=60.0, began=0)),
     ],
 )
 def test_what_is_over_its_limit_ends_by_that_limit(
@@ -385,7 +386,7 @@ def test_at_the_boundary_of_what_a_job_and_its_cloud_allow() -> None:
 def test_whose_room_is_needed_makes_way_unless_it_ends_anyway() -> None:
     found = endings(unit(**BEGAN), job(best_effort=True))
     (closing,) = found.made_way(["1", "2"], "7", {"2": None})
-    assert (closing.unit, closing.disposal, closing.why) == ("1", Disposal.SUSPEND, because(Code.MADE_WAY, job="7"))
+    assert (closing.unit, closing.disposal, closing.why) == ("1", Disposal.SUSPEND, because.Preempted(job="7"))
     assert found.moved("1", WHY) == f.AttemptClosed(unit="1", attempt=2, disposal=Disposal.MIGRATE, why=WHY)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.admission.core.admission import AdmissionCore
 from services.domain.text import sentence, short
 from services.monitor.core.monitor import MonitorCore
@@ -106,7 +107,11 @@ def test_it_keeps_its_place_and_while_it_waits_the_others_go_on() -> None:
     fail_start(world, first)
     assert (world.unit(first).state, world.unit(third).state) == ("pending", "open")
     reason = why(core(world), first, world.now)[0]
-    assert (reason.code, reason.params["failed"], reason.params["hosts"]) == (Code.START_FAILED, 2, ["h1"])
+    assert (type(reason), because.fields(reason)["failed"], because.fields(reason)["hosts"]) == (
+        because.StartFailed,
+        2,
+        ["h1"],
+    )
     assert sentence(reason) == (
         f"its last 2 starts failed, on h1: its VM did not start: {WORDS[:-1]}; it is tried again in 1s"
     )
@@ -177,7 +182,7 @@ def test_what_starts_nowhere_though_others_do_is_held_and_says_so_to_everybody()
     assert held.user == ""
     assert short(held.reason) == "starts failed, held"
     told: Reason = why(core(world), job, world.now)[0]
-    assert told.code is Code.HELD
+    assert type(told) is because.Held
     for reason in (told, held.reason, monitor.core.reason(monitor.custody.state.units[job])):
         assert sentence(reason).startswith(
             f"it is held: {FAILURES_MAX} starts in a row failed on hosts where other jobs start"
@@ -268,7 +273,7 @@ def test_one_that_ran_counts_as_ever_and_quotes_too() -> None:
     world.start_vms(job)
     world.begin(job)
     world.end_vm(job, why="powered off")
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.VM_ENDED)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.EndedVm)}
     world.settle()
     assert sentence(world.facts(f.AttemptClosed)[-1].why) == "its VM ended without a report (powered off)"
     assert (again(world, job).launches, again(world, job).faults) == (0, 1)

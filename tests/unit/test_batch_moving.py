@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Capability
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.scheduler.lookahead.why import why
 from tests.support.scheduling import able, closed, cluster, core, decide, running
 from tests.support.world import World
@@ -31,12 +31,12 @@ def test_the_placement_stands_between_the_closing_and_the_release() -> None:
     assert isinstance(closing, f.AttemptClosed)
     assert isinstance(placement, f.UnitPlaced)
     assert isinstance(release, f.HostReleased)
-    assert (closing.disposal, closing.why.code, "asked" in closing.why.params) == (
+    assert (closing.disposal, type(closing.why), "asked" in because.fields(closing.why)) == (
         Disposal.MIGRATE,
-        Code.HOST_DRAINED,
+        because.HostDrained,
         False,
     )
-    assert (placement.attempt, placement.hosts, placement.reason.code) == (2, ("h2",), Code.MIGRATES)
+    assert (placement.attempt, placement.hosts, type(placement.reason)) == (2, ("h2",), because.Migrates)
     assert release.host == home
 
 
@@ -51,7 +51,7 @@ def test_who_has_moved_goes_on_with_what_is_left_of_its_time() -> None:
     world.start_vms(job)
     world.begin(job)
     world.now += 40
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 def test_without_room_it_is_suspended_and_told_so() -> None:
@@ -62,7 +62,10 @@ def test_without_room_it_is_suspended_and_told_so() -> None:
     found = {fact.unit: fact for fact in decide(world) if isinstance(fact, f.AttemptClosed)}
     assert list(found) == [job]
     assert found[job].disposal is Disposal.SUSPEND
-    assert (found[job].why.params["asked"], found[job].why.params["instead"]) == ("migrate", "suspend")
+    assert (because.fields(found[job].why)["asked"], because.fields(found[job].why)["instead"]) == (
+        "migrate",
+        "suspend",
+    )
     assert world.unit(stays).state == "open"
 
 
@@ -70,14 +73,14 @@ def test_where_nothing_can_be_suspended_it_is_requeued() -> None:
     world = able(1, LIVE)
     job = running(world, on_reclaim="migrate", after_s=7)
     world.quota("hpc", 0)
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.Reclaimed)}
 
 
 def test_live_migration_alone_is_enough_to_move() -> None:
     world = able(2, LIVE)
     job = running(world, on_reclaim="migrate", after_s=7)
     world.drain(world.unit(job).hosts[0])
-    assert closed(world) == {job: (Disposal.MIGRATE, Code.HOST_DRAINED)}
+    assert closed(world) == {job: (Disposal.MIGRATE, because.HostDrained)}
 
 
 @pytest.mark.parametrize("wish", ["kill", "requeue", "suspend"])
@@ -93,7 +96,7 @@ def test_who_has_not_begun_has_nothing_to_move() -> None:
     job = world.submit(cores=4, on_reclaim="migrate")
     world.settle()
     world.drain(world.unit(job).hosts[0])
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.HOST_DRAINED)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.HostDrained)}
 
 
 def test_a_held_job_is_suspended_where_it_could_move() -> None:
@@ -101,7 +104,7 @@ def test_a_held_job_is_suspended_where_it_could_move() -> None:
     job = running(world, on_reclaim="migrate", after_s=7)
     world.write("admission", f.JobHeld(job=job, user="ann"))
     world.drain(world.unit(job).hosts[0])
-    assert closed(world) == {job: (Disposal.SUSPEND, Code.HOST_DRAINED)}
+    assert closed(world) == {job: (Disposal.SUSPEND, because.HostDrained)}
 
 
 def test_a_gang_keeps_the_hosts_that_stay_and_moves_as_a_whole_or_not_at_all() -> None:
@@ -114,7 +117,7 @@ def test_a_gang_keeps_the_hosts_that_stay_and_moves_as_a_whole_or_not_at_all() -
     world.start_vms(wide)
     world.begin(wide)
     world.drain("h1")
-    assert closed(world) == {wide: (Disposal.SUSPEND, Code.HOST_DRAINED)}  # three nodes, two hosts
+    assert closed(world) == {wide: (Disposal.SUSPEND, because.HostDrained)}  # three nodes, two hosts
 
 
 def test_two_victims_do_not_take_the_same_room() -> None:
@@ -161,7 +164,7 @@ def test_who_makes_way_for_a_job_does_not_move() -> None:
     world = able(2, order="svmsched", services={"a": 1.0})
     away = running(world, on_reclaim="migrate", best_effort=True, after_s=7)
     world.submit(nodes=2, cores=4, service="a", on_reclaim="kill")
-    assert closed(world) == {away: (Disposal.SUSPEND, Code.MADE_WAY)}
+    assert closed(world) == {away: (Disposal.SUSPEND, because.Preempted)}
 
 
 def test_a_cloud_that_cannot_move_says_what_it_did_instead() -> None:
@@ -169,6 +172,6 @@ def test_a_cloud_that_cannot_move_says_what_it_did_instead() -> None:
     job = running(world, on_reclaim="migrate", after_s=7)
     world.drain("h1")
     (closing,) = (fact for fact in decide(world) if isinstance(fact, f.AttemptClosed))
-    assert (closing.disposal, closing.why.params["instead"]) == (Disposal.REQUEUE, "requeue")
+    assert (closing.disposal, because.fields(closing.why)["instead"]) == (Disposal.REQUEUE, "requeue")
     world.settle()
-    assert why(core(world), job, world.now)[0].code is Code.STARTING
+    assert type(why(core(world), job, world.now)[0]) is because.Starting

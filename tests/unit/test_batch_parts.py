@@ -8,9 +8,10 @@ import pytest
 
 import services.scheduler.core.batch.preemption as guards_
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Policy
 from schemas.facts import Dependency
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Quota, Unit
@@ -35,7 +36,7 @@ from services.scheduler.core.policies.victims import Candidate
 from tests.support.world import batch
 
 AT = 10_000.0
-LOST, ENDED, NOT_UP = because(Code.HOST_LOST), because(Code.VM_ENDED), because(Code.BOOT_TIMEOUT, limit="boot")
+LOST, ENDED, NOT_UP = because.LostHost(), because.EndedVm(), because.BootTimeout(limit="boot")
 
 
 def fold(*units: Unit, config: CloudConfig | None = None, hosts: tuple[Host, ...] = (), at: float = AT) -> Custody:
@@ -122,12 +123,12 @@ def test_who_ended_for_a_job_is_remembered_for_an_hour_and_never_more_than_can_b
 ) -> None:
     monkeypatch.setattr(guards_, "REMEMBERED_MAX", 3)
     found = guards(made_way=[AT - HOUR_S, AT - HOUR_S + 1.0])
-    found.ended(because(Code.RECLAIMED))
+    found.ended(because.Reclaimed())
     assert len(found.state.made_way) == 2
-    found.ended(because(Code.MADE_WAY))
+    found.ended(because.Preempted())
     assert found.state.made_way == [AT - HOUR_S + 1.0, AT]
-    found.ended(because(Code.MADE_WAY))
-    found.ended(because(Code.MADE_WAY))
+    found.ended(because.Preempted())
+    found.ended(because.Preempted())
     assert found.state.made_way == [AT, AT, AT]
 
 
@@ -143,7 +144,7 @@ def launches(*names: str, paused: bool = False) -> Launches:
 @pytest.mark.parametrize(
     ("began_at", "why", "expected"),
     [(None, LOST, True), (None, ENDED, True), (None, NOT_UP, True), (5.0, LOST, False), (0.0, LOST, False)]
-    + [(None, because(code), False) for code in (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.NOT_SAVED)],
+    + [(None, code(), False) for code in (because.Reclaimed, because.Preempted, because.HostTaken, because.NotSaved)],
 )
 def test_what_ended_before_it_began_by_no_wish_is_a_failed_start(
     began_at: float | None, why: Reason, expected: bool
@@ -154,7 +155,7 @@ def test_what_ended_before_it_began_by_no_wish_is_a_failed_start(
 def test_a_failed_start_counts_unless_starts_are_paused_or_its_machines_never_started() -> None:
     assert is_counted(State(), NOT_UP)
     assert is_counted(State(), LOST)
-    assert not is_counted(State(), because(Code.BOOT_TIMEOUT, limit="start"))
+    assert not is_counted(State(), because.BootTimeout(limit="start"))
     assert not is_counted(State(paused=Paused(since=0.0, why="x")), NOT_UP)
 
 

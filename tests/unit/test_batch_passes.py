@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import MultiFactor
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
@@ -204,7 +204,7 @@ def test_cordoned_hosts_go_back_by_name_the_idle_ones_first_and_each_once() -> N
     assert [fact.host for fact in decide(world) if isinstance(fact, f.HostReleased)] == ["h3", "h4"]
     for host in ("h4", "h3", "h2"):
         world.drain(host)
-    cordoned, drained = because(Code.CORDONED, hosts=["h3"]), because(Code.HOST_DRAINED, host="h2")
+    cordoned, drained = because.Cordoned(hosts=["h3"]), because.HostDrained(host="h2")
     found = decide(world)
     assert found[0] == f.HostReleased(host="h3", reason=cordoned)
     assert [getattr(fact, "unit", None) or fact.host for fact in found[1:]] == ["h4", "2", "h2"]  # type: ignore[attr-defined]

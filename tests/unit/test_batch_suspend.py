@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason
 from services.domain.capabilities import ALL
 from services.domain.text import sentence
 from services.runtime.config.checks import check_cloud
@@ -49,7 +49,7 @@ def test_who_wishes_it_is_suspended_where_that_can_be_done(wish: Any, more: dict
     world.quota("hpc", 0)
     fact = closing(world)
     assert fact.disposal is Disposal.SUSPEND
-    assert fact.why == Reason(code=Code.RECLAIMED, params={"hosts": 1, "running_s": 7.0, "victims": VICTIMS} | more)
+    assert fact.why == because.Reclaimed(hosts=1, running_s=7.0, victims=VICTIMS, **more)
     world.settle()
     assert (world.unit(job).state, world.unit(job).suspended) == ("pending", True)
 
@@ -63,7 +63,7 @@ def test_where_it_cannot_be_done_the_job_is_requeued_and_told_so() -> None:
     world.quota("hpc", 0)
     fact = closing(world)
     assert fact.disposal is Disposal.REQUEUE
-    assert fact.why.params == {
+    assert because.fields(fact.why) == {
         "hosts": 1,
         "running_s": 7.0,
         "victims": VICTIMS,
@@ -77,7 +77,7 @@ def test_who_has_not_begun_has_nothing_to_save() -> None:
     job = world.submit(cores=4)
     world.settle()
     world.quota("hpc", 0)
-    assert closed(world) == {job: (Disposal.REQUEUE, Code.RECLAIMED)}
+    assert closed(world) == {job: (Disposal.REQUEUE, because.Reclaimed)}
 
 
 @pytest.mark.parametrize("how", ["seized", "lost"])
@@ -117,10 +117,10 @@ def test_the_walltime_goes_on_where_it_stopped() -> None:
     world.start_vms(job)
     world.begin(job)
     world.now += 39
-    assert why(core(world), job, world.now)[0].params["seconds"] == 99
+    assert because.fields(why(core(world), job, world.now)[0])["seconds"] == 99
     assert closed(world) == {}
     world.now += 1
-    assert closed(world) == {job: (Disposal.TIMEOUT, Code.WALLTIME)}
+    assert closed(world) == {job: (Disposal.TIMEOUT, because.Walltime)}
 
 
 def test_who_is_suspended_twice_has_used_both_times_and_begins_anew_with_none() -> None:
@@ -140,7 +140,7 @@ def test_who_is_suspended_twice_has_used_both_times_and_begins_anew_with_none() 
     assert world.unit(job).suspended
     assert core(world).view.jobs.used_s(job) == 30
     reason = why(core(world), job, world.now)[-1]
-    assert reason.params == {"unit": job, "preempted": 3, "failed": 0, "saved_s": 30}
+    assert because.fields(reason) == {"unit": job, "preempted": 3, "failed": 0, "saved_s": 30}
     back(world)
     world.settle()
     world.lose("h1")
@@ -161,7 +161,7 @@ def test_least_work_lost_takes_who_can_be_saved() -> None:
     saved = running(world, on_reclaim="suspend", after_s=100)
     running(world, on_reclaim="requeue", after_s=1)
     world.quota("hpc", 1)
-    assert closed(world) == {saved: (Disposal.SUSPEND, Code.RECLAIMED)}
+    assert closed(world) == {saved: (Disposal.SUSPEND, because.Reclaimed)}
 
 
 def test_suspended_ones_of_several_lanes_are_in_the_order_of_now() -> None:
@@ -210,7 +210,7 @@ def test_a_suspension_that_failed_is_a_requeue_and_spends_no_retry(when: str) ->
     world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
     again = core(world).state.again[job]
     if when == "after":
-        assert closed(world) == {job: (Disposal.REQUEUE, Code.NOT_SAVED)}
+        assert closed(world) == {job: (Disposal.REQUEUE, because.NotSaved)}
         world.settle()
     assert world.voids == []
     assert (again.requeues, again.faults, again.used_s) == (1, 0, 0.0)
@@ -231,7 +231,7 @@ def test_what_could_not_be_saved_waits_in_its_place_and_is_told_so(place: str) -
     in_order = [each.unit for each in core(world).view.jobs.queue.in_order()]
     assert in_order == ([job, other] if place == "keep" else [other, job])
     reason = why(core(world), job, world.now)[-1]
-    assert (reason.code, reason.params["preempted"]) == (Code.NOT_SAVED, 1)
+    assert (type(reason), because.fields(reason)["preempted"]) == (because.NotSaved, 1)
     assert "what it had saved was lost" in sentence(reason)
 
 

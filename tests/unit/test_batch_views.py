@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance, Warm
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.reclaim import KEPT_S
@@ -46,8 +46,8 @@ def described(world: World, host: str, **fields: Any) -> None:
     world.write("executor", f.HostDescribed(host=host, **(given | fields)))
 
 
-def end(world: World, disposal: Disposal = Disposal.REQUEUE, code: Code = Code.RECLAIMED) -> None:
-    closing = f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=because(code))
+def end(world: World, disposal: Disposal = Disposal.REQUEUE, code: because.Kind = because.Reclaimed) -> None:
+    closing = f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=code())
     world.write("scheduler.hpc", closing)
 
 
@@ -74,7 +74,7 @@ WAKE: dict[str, Callable[[World], Any]] = {
     "a host of another size": lambda w: described(w, "h3", cores=8),
     "a cordon": lambda w: w.cordon("h2"),
     "a quota": lambda w: w.quota("hpc", 3),
-    "a demand": lambda w: w.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=7, reason=because(Code.QUEUE))),
+    "a demand": lambda w: w.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=7, reason=because.Queue())),
     "a configuration": lambda w: adopt(w, batch("hpc"), batch("bio")),
     "starts that go on": lambda w: w.write("executor", f.StartsResumed(why="x")),
     "a void fact": lambda w: w.write("executor", f.HostCleared(host="h1")),
@@ -86,7 +86,7 @@ LEAVE: dict[str, Callable[[World], Any]] = {
     "another's cancelled job": lambda w: w.cancel("3"),
     "another's quota": lambda w: w.quota("bio", 1),
     "another's demand": lambda w: w.write(
-        "scheduler.bio", f.DemandChanged(dept="bio", hosts=1, reason=because(Code.QUEUE))
+        "scheduler.bio", f.DemandChanged(dept="bio", hosts=1, reason=because.Queue())
     ),
     "a free host that is granted": lambda w: w.grant("bio", "h3"),
     "the same again": lambda w: described(w, "h3"),
@@ -174,7 +174,7 @@ def test_a_closed_department_has_nothing_open() -> None:
 
 
 def test_whoever_made_way_is_counted_and_others_are_not() -> None:
-    for code, count in ((Code.MADE_WAY, 1), (Code.RECLAIMED, 0)):
+    for code, count in ((because.Preempted, 1), (because.Reclaimed, 0)):
         world = at_rest()
         end(world, code=code)
         assert core(world).state.made_way == [world.now] * count
@@ -317,7 +317,7 @@ def test_an_idle_host_that_rests_for_longer_than_it_is_kept_goes_back(for_s: flo
     world.strict = False
     world.rest("h1", for_s)
     found = [fact for fact in decide(world) if isinstance(fact, f.HostReleased)]
-    expected = f.HostReleased(host="h1", reason=because(Code.NOT_NEEDED, quarantine="starts failed"))
+    expected = f.HostReleased(host="h1", reason=because.NotNeeded(quarantine="starts failed"))
     assert found == ([expected] if back else [])
 
 
@@ -326,7 +326,7 @@ def test_an_idle_host_that_rests_for_longer_than_it_is_kept_goes_back(for_s: flo
 
 def told(world: World) -> tuple[int, Any] | None:
     found = [fact for fact in decide(world) if isinstance(fact, f.DemandChanged)]
-    return (found[0].hosts, found[0].reason.params) if found and found[0].reason else None
+    return (found[0].hosts, because.fields(found[0].reason)) if found and found[0].reason else None
 
 
 def test_a_demand_is_told_in_the_decision_that_starts_some_of_it() -> None:
@@ -385,5 +385,5 @@ def test_what_could_not_be_saved_is_told_to_the_book_at_once() -> None:
     world.decide(world.seats["scheduler.hpc"])
     core(world).decide(world.now)
     world.end_vm(job, why="it could not be saved")
-    assert core(world).state.again[job].why == because(Code.NOT_SAVED)
+    assert core(world).state.again[job].why == because.NotSaved()
     assert not core(world).rests_until_woken()

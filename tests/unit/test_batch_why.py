@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Dependency
-from schemas.reasons import Code
 from services.domain.text import remedy, sentence
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.demand import hosts_wanted
@@ -33,11 +33,11 @@ def cluster(hosts: int = 2, **policy: Any) -> World:
     return world
 
 
-def explain(world: World, job: str) -> list[tuple[Code, dict[str, Any]]]:
+def explain(world: World, job: str) -> list[tuple[because.Kind, dict[str, Any]]]:
     world.settle()
     core: BatchCore = world.seats["scheduler.hpc"].core
     before = core.dump()
-    found = [(reason.code, dict(reason.params)) for reason in why(core, job, world.now)]
+    found = [(type(reason), dict(because.fields(reason))) for reason in why(core, job, world.now)]
     assert core.dump() == before
     return found
 
@@ -50,11 +50,11 @@ def test_with_backfill_the_head_is_told_when_it_starts_and_the_next_one_what_gap
     behind = world.submit(nodes=2, cores=4)
     world.now += 30
     assert explain(world, head)[0][1]["reserved_in_s"] == 70
-    assert explain(world, long) == [(Code.WAITS_BEHIND, {"ahead": 1, "job": head, "gap_s": 70})]
+    assert explain(world, long) == [(because.WaitsBehind, {"ahead": 1, "job": head, "gap_s": 70})]
     assert "reserved_in_s" not in explain(world, behind)[0][1]
 
 
-def codes(world: World, job: str) -> list[Code]:
+def codes(world: World, job: str) -> list[because.Kind]:
     return [code for code, _ in explain(world, job)]
 
 
@@ -63,7 +63,7 @@ def test_a_job_that_waits_for_hosts_is_told_how_many_of_what() -> None:
     first, wide = world.submit(), world.submit(nodes=2, cores=4, memory_mb=100)
     world.settle()
     ((code, params),) = explain(world, wide)
-    assert code is Code.WAITS_FOR_HOSTS
+    assert code is because.WaitsForHosts
     assert {key: params[key] for key in ("nodes", "cores", "memory_mb", "free", "short", "ahead", "held")} == {
         "nodes": 2,
         "cores": 4,
@@ -75,7 +75,7 @@ def test_a_job_that_waits_for_hosts_is_told_how_many_of_what() -> None:
     }
     behind = world.submit(cores=4, nodes=2)
     assert explain(world, behind)[0][1]["ahead"] == 1
-    assert codes(world, first) == [Code.STARTING]
+    assert codes(world, first) == [because.Starting]
 
 
 def test_strict_order_names_the_job_that_goes_first() -> None:
@@ -83,7 +83,7 @@ def test_strict_order_names_the_job_that_goes_first() -> None:
     world.submit()
     world.settle()
     wide, narrow = world.submit(nodes=2, cores=4), world.submit()
-    assert explain(world, narrow) == [(Code.WAITS_BEHIND, {"ahead": 1, "job": wide})]
+    assert explain(world, narrow) == [(because.WaitsBehind, {"ahead": 1, "job": wide})]
 
 
 def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
@@ -95,28 +95,28 @@ def test_held_and_dependency_stand_before_what_hosts_there_are() -> None:
         after=(Dependency(condition="afterok", job=first), Dependency(condition="afterok", job=failed)),
     )
     world.settle()
-    assert codes(world, after)[:3] == [Code.HELD, Code.DEPENDENCY, Code.DEPENDENCY]
+    assert codes(world, after)[:3] == [because.Held, because.Dependency, because.Dependency]
     world.report(failed, exit=1)
     found = explain(world, after)
-    assert found[0] == (Code.DEPENDENCY_FAILED, {"condition": "afterok", "job": failed})
+    assert found[0] == (because.DependencyFailed, {"condition": "afterok", "job": failed})
     assert found[1:3] == [
-        (Code.HELD, {"unit": after}),
-        (Code.DEPENDENCY, {"condition": "afterok", "job": first, "held": 1}),
+        (because.Held, {"unit": after}),
+        (because.Dependency, {"condition": "afterok", "job": first, "held": True}),
     ]
 
 
 def test_that_there_is_room_is_not_told_to_who_would_not_start() -> None:
     world = cluster()
     first = world.submit(held=True)
-    assert codes(world, first) == [Code.HELD]
-    assert codes(world, world.submit(after=(Dependency(condition="afterok", job=first),))) == [Code.DEPENDENCY]
+    assert codes(world, first) == [because.Held]
+    assert codes(world, world.submit(after=(Dependency(condition="afterok", job=first),))) == [because.Dependency]
     array = world.submit(array=(1, 2), throttle=1)
-    assert codes(world, f"{array}_2") == [Code.ARRAY_THROTTLE]
+    assert codes(world, f"{array}_2") == [because.ArrayThrottle]
     wide = world.submit(nodes=2, cores=4, held=True)
-    assert codes(world, wide) == [Code.HELD, Code.WAITS_FOR_HOSTS]  # releasing it alone would not do
+    assert codes(world, wide) == [because.Held, because.WaitsForHosts]  # releasing it alone would not do
     failed = world.submit(after=(Dependency(condition="afterok", job=wide),), nodes=2, cores=4)
     world.cancel(wide)
-    assert codes(world, failed) == [Code.DEPENDENCY_FAILED]
+    assert codes(world, failed) == [because.DependencyFailed]
 
 
 def test_a_unit_that_was_preempted_is_told_how_often_and_why_and_that_web_has_the_hosts() -> None:
@@ -129,9 +129,9 @@ def test_a_unit_that_was_preempted_is_told_how_often_and_why_and_that_web_has_th
     world.settle()
     world.quota("hpc", 0)
     first, last = explain(world, job)
-    assert first[0] is Code.NO_HOSTS_HELD
+    assert first[0] is because.NoHostsHeld
     assert (first[1]["web"], first[1]["held_by_web"]) == (["web"], 1)  # one of two is its minimum
-    assert last == (Code.RECLAIMED, {"unit": job, "preempted": 1, "failed": 0})
+    assert last == (because.Reclaimed, {"unit": job, "preempted": 1, "failed": 0})
 
 
 def test_a_dependency_is_known_to_be_lost_before_the_array_has_ended() -> None:
@@ -139,24 +139,24 @@ def test_a_dependency_is_known_to_be_lost_before_the_array_has_ended() -> None:
     array = world.submit(array=(1, 2))
     after = world.submit(after=(Dependency(condition="afterok", job=array),))
     world.settle()
-    assert codes(world, after)[0] is Code.DEPENDENCY
+    assert codes(world, after)[0] is because.Dependency
     world.report(f"{array}_1", exit=1)
-    assert codes(world, after)[0] is Code.DEPENDENCY_FAILED
+    assert codes(world, after)[0] is because.DependencyFailed
 
 
 def test_an_array_is_explained_by_its_first_waiting_element() -> None:
     world = cluster()
     array = world.submit(array=(1, 2, 3), throttle=1)
-    assert explain(world, array)[0] == (Code.ARRAY_THROTTLE, {"limit": 1, "running": 1})
-    assert explain(world, f"{array}_1")[0][0] is Code.STARTING
+    assert explain(world, array)[0] == (because.ArrayThrottle, {"limit": 1, "running": 1})
+    assert explain(world, f"{array}_1")[0][0] is because.Starting
 
 
 def test_no_host_held_and_too_large_are_told_apart() -> None:
     world = cluster()
     world.quota("hpc", 0)
-    assert codes(world, world.submit()) == [Code.NO_HOSTS_HELD]
+    assert codes(world, world.submit()) == [because.NoHostsHeld]
     ((code, params),) = explain(world, world.submit(nodes=3))
-    assert (code, params["able"], params["nodes"]) == (Code.TOO_LARGE_NOW, 2, 3)
+    assert (code, params["able"], params["nodes"]) == (because.TooLargeNow, 2, 3)
 
 
 def test_running_and_finished_jobs_are_told_as_such() -> None:
@@ -166,9 +166,9 @@ def test_running_and_finished_jobs_are_told_as_such() -> None:
     world.begin(job)
     world.now += 7
     ((code, params),) = explain(world, job)
-    assert (code, params["seconds"], params["hosts"]) == (Code.RUNNING, 7.0, ["h1"])
+    assert (code, params["seconds"], params["hosts"]) == (because.Running, 7.0, ["h1"])
     world.report(job)
-    assert explain(world, job) == [(Code.FINISHED, {"unit": job, "end": "completed"})]
+    assert explain(world, job) == [(because.Finished, {"unit": job, "end": "completed"})]
     assert explain(world, "99") == []
     assert explain(world, "nonsense") == []
 
@@ -248,12 +248,16 @@ def test_what_others_keep_in_any_case_is_told_to_who_needs_it() -> None:
     fits, large = world.submit(nodes=3, cores=4), world.submit(nodes=4)
     world.settle()
     reason = why(core, large, world.now)[0]
-    assert (reason.code, reason.params["can_have"], reason.params["kept_by"]) == (Code.WAITS_FOR_HOSTS, 2, ["web"])
+    assert (type(reason), because.fields(reason)["can_have"], because.fields(reason)["kept_by"]) == (
+        because.WaitsForHosts,
+        2,
+        ["web"],
+    )
     assert "it can have 2 hosts at most while web keeps what is its own by guarantee or minimum" in sentence(reason)
     assert remedy(reason).startswith("at most 2 nodes")
-    assert "can_have" in why(core, fits, world.now)[0].params
+    assert "can_have" in because.fields(why(core, fits, world.now)[0])
     one = world.submit(nodes=2, cores=4)
-    assert "can_have" not in why(core, one, world.now)[0].params
+    assert "can_have" not in because.fields(why(core, one, world.now)[0])
 
 
 # ------------------------------------------------------------------------------------------------------------------ demand
@@ -309,9 +313,9 @@ def test_a_job_that_hours_or_contracts_keep_waiting_is_told_so() -> None:
     world.grant("hpc", *names[:2])
     wide = world.submit(nodes=3, cores=4)
     ((code, params),) = explain(world, wide)
-    assert (code, params["at_most"]) == (Code.WAITS_FOR_HOSTS, 2)
+    assert (code, params["at_most"]) == (because.WaitsForHosts, 2)
     assert 0 < params["changes_in_s"] <= 86_400
-    told = sentence({"code": code.value, "params": params})
+    told = sentence(code(**params))
     assert "the department may have at most 2 hosts now, by its maximum, hours and contracts" in told
     assert "at_most" not in explain(world, world.submit(nodes=2, cores=4))[0][1]
 
@@ -323,8 +327,8 @@ def test_what_opennebula_refuses_is_told_while_the_attempt_waits_and_after_it() 
     words = "user [3] limit of 2 reached for VMS quota in VM."
     world.write("executor", f.VmRefused(unit=job, attempt=1, rank=0, failure="quota", why=words))
     ((code, params),) = explain(world, job)
-    assert (code, params["refused"], params["refused_why"]) == (Code.STARTING, "quota", words)
-    told = sentence({"code": code, "params": params})
+    assert (code, params["refused"], params["refused_why"]) == (because.Starting, "quota", words)
+    told = sentence(code(**params))
     assert told.startswith("its machines are being started on h1 (0 of 1 are up)")
     assert f"OpenNebula refused it a VM (quota): {words}" in told
     world.restart("scheduler.hpc")
@@ -332,7 +336,7 @@ def test_what_opennebula_refuses_is_told_while_the_attempt_waits_and_after_it() 
     world.cordon("h1")
     world.advance(5 * world.custody.state.config.departments[0].batch.boot_timeout_s + 1)
     last = explain(world, job)[-1]
-    assert (last[0], last[1]["refused_why"]) == (Code.BOOT_TIMEOUT, words)
+    assert (last[0], last[1]["refused_why"]) == (because.BootTimeout, words)
     assert words in sentence({"code": last[0], "params": last[1]})
     world.cancel(job)
     world.settle()
@@ -357,7 +361,5 @@ def test_hosts_in_quarantine_are_told_as_such_and_not_as_a_matter_of_contracts()
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.write("executor", f.HostQuarantined(host="h1", reason="disabled", until=world.now + 1e8))
     ((code, params),) = explain(world, world.submit())
-    assert (code, params["quarantined"], params["free_hosts"]) == (Code.NO_HOSTS_HELD, 1, 0)
-    assert sentence({"code": code.value, "params": params}).endswith(
-        "holds no host at all (elsewhere: 1 in quarantine)"
-    )
+    assert (code, params["quarantined"], params["free_hosts"]) == (because.NoHostsHeld, 1, 0)
+    assert sentence(code(**params)).endswith("holds no host at all (elsewhere: 1 in quarantine)")

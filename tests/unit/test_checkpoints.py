@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Quality
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.admission.commands import compose
 from services.domain import text as sentences
 from services.domain.custody.checkpoints import counts
@@ -133,7 +133,7 @@ def test_who_was_requeued_too_often_keeps_nothing() -> None:
     says(world, job)
     assert candidate(world, job).lost_s == 50.0
     world.quota("hpc", 0)
-    assert closed(world) == {job: (Disposal.KILL, Code.RECLAIMED)}
+    assert closed(world) == {job: (Disposal.KILL, because.Reclaimed)}
 
 
 def test_least_work_lost_ends_the_long_job_that_has_saved_its_work() -> None:
@@ -148,7 +148,7 @@ def test_least_work_lost_ends_the_long_job_that_has_saved_its_work() -> None:
         assert list(closed(world)) == [long if saves else short]
         world.settle()
         reason = next(x.why for x in world.facts(f.AttemptClosed))
-        assert reason.params.get("lost_s") == (1.0 if saves else None)
+        assert because.fields(reason).get("lost_s") == (1.0 if saves else None)
 
 
 def test_a_checkpoint_leaves_with_its_unit() -> None:
@@ -237,8 +237,8 @@ def test_the_checkpoints_of_a_closed_department_are_forgotten() -> None:
 def test_a_reason_for_each_victim() -> None:
     victim = Candidate("1", 1, 50.0, 20.0)
     params = {"hosts": 2, "running_s": 50.0, "victims": "fewest-cores"}
-    assert reclaim.why_victim(victim, 2, 30.0, "fewest-cores") == because(Code.RECLAIMED, **params, lost_s=20.0)
-    assert reclaim.why_victim(victim, 2, 0.0, "fewest-cores") == because(Code.RECLAIMED, **params)
+    assert reclaim.why_victim(victim, 2, 30.0, "fewest-cores") == because.Reclaimed(**params, lost_s=20.0)
+    assert reclaim.why_victim(victim, 2, 0.0, "fewest-cores") == because.Reclaimed(**params)
 
 
 def test_an_order_of_victims_sees_cores_whose_the_job_is_and_what_is_left_of_its_time() -> None:

@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Lending
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.domain.sharing.lending import owned
 from services.domain.sharing.loans import Loan, loans
 from services.domain.sharing.withheld import withheld
@@ -108,7 +109,7 @@ def why(world: World, dept: str) -> Reason:
     """That a job of a batch department, or a web department, waits for hosts."""
     if dept == "web":
         core = WebCore(world.custody, "web")
-        return next(reason for reason in web_why.why(core, world.now) if reason.code is Code.WAITS_FOR_HOSTS)
+        return next(reason for reason in web_why.why(core, world.now) if type(reason) is because.WaitsForHosts)
     units = world.custody.state.units.values()
     first = next(unit.id for unit in units if unit.dept == dept and unit.state == "pending")
     return batch_why.why(world.seats[f"scheduler.{dept}"].core, first, world.now)[0]

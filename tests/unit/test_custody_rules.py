@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, OnTerm
 from schemas.facts import Fact
 from schemas.facts_base import CustodyFact
-from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.domain.custody.check import check
 from services.domain.custody.custody import Custody
@@ -22,7 +22,7 @@ from services.domain.custody.fold import TABLE, fold_fact
 from services.domain.custody.meta import Void
 from services.domain.specs import TooMany
 
-WHY = because(Code.RECLAIMED)
+WHY = because.Reclaimed()
 E, P, A, HPC, WEB = "executor", "provisioner", "admission", "scheduler.hpc", "scheduler.web"
 Step = tuple[str, Fact]
 

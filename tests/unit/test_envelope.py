@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.envelope import Envelope, Garbage, Mixed, UnknownFact, decode, encode, fact_size
+from schemas.envelope import VERSION, Envelope, Garbage, Mixed, UnknownFact, decode, encode, fact_size
 
 FACT = f.DemandChanged(dept="hpc", hosts=1)
 HPC = "scheduler.hpc"
@@ -46,7 +46,7 @@ def test_a_kind_that_is_not_known_is_kept_with_what_else_there_is() -> None:
     found = decode(msgspec.msgpack.encode(raw), HPC)
     assert isinstance(found, Mixed)
     assert found.facts == (UnknownFact(kind="tea.poured"), UnknownFact(kind="tea.drunk", custody=False), FACT)
-    assert (found.v, found.id, found.writer, found.epoch, found.at, found.cause) == (1, "i", HPC, 1, 5.0, "why")
+    assert (found.v, found.id, found.writer, found.epoch, found.at, found.cause) == (VERSION, "i", HPC, 1, 5.0, "why")
     with pytest.raises(Garbage, match="on the subject of"):
         decode(msgspec.msgpack.encode(raw), "scheduler.bio")
 

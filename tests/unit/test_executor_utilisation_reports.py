@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance, BatchPolicy, CloudConfig, Department
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
@@ -141,9 +141,9 @@ def test_after_a_move_both_hosts_are_told_anew_from_samples_of_later() -> None:
     bench = site.bench
     bench.run("1", "h0")
     bench.write(
-        "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.MIGRATE, why=because(Code.BALANCED))
+        "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.MIGRATE, why=because.Balanced())
     )
-    came = because(Code.BALANCED, from_hosts=["h0"])
+    came = because.Balanced(from_hosts=["h0"])
     bench.write("scheduler.hpc", f.UnitPlaced(unit="1", attempt=2, hosts=("h1",), cores=1, memory_mb=256, reason=came))
     assert set(bench.core.ledger.state.told) == {"h2"}
     site.sample(0.9, 0.1, 0.1, times=3)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
+from schemas import reasons as because
 from schemas.facts import Dependency, Lease
-from schemas.reasons import Code, because
 from schemas.start_estimate import Foreseen, Sure
 from services.domain.text import sentence
 from services.domain.text.told_foreseen import starts
@@ -45,7 +45,7 @@ def test_the_slot_of_a_lease_is_no_promise_where_the_order_keeps_no_time_for_it(
     world = cluster(order=order)
     unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)
     word = ahead(world)[unit]
-    assert (word.sure, word.start_at, word.because.params["order"]) == (Sure.CANNOT_SAY, None, order)
+    assert (word.sure, word.start_at, because.fields(word.because)["order"]) == (Sure.CANNOT_SAY, None, order)
     assert "at the latest" not in (told := starts(to_builtins(word), world.now, sentence))
     assert f"but the order is now {order}, which keeps no time for it: it starts then if there is room" in told
 
@@ -59,8 +59,8 @@ def test_in_strict_order_each_starts_when_those_before_it_have_run_to_their_limi
     assert [in_s(world, found[unit]) for unit in (one, two, three)] == [100, 150, 200]
     assert found[one].hosts == ("h1", "h2")
     assert {word.sure for word in found.values()} == {Sure.BY_WALLTIMES}
-    assert found[three].because.code is Code.BY_WALLTIMES
-    assert found[three].because.params == {"ends": 3}
+    assert type(found[three].because) is because.ByWalltimes
+    assert because.fields(found[three].because) == {"ends": 3}
 
 
 def test_for_whom_the_order_keeps_room_is_planned() -> None:
@@ -70,7 +70,7 @@ def test_for_whom_the_order_keeps_room_is_planned() -> None:
     head, behind = world.submit(nodes=2, cores=4, walltime_s=10), world.submit(nodes=2, cores=4, walltime_s=10)
     found = ahead(world)
     assert (found[head].sure, in_s(world, found[head])) == (Sure.PLANNED, 100)
-    assert found[head].because.code is Code.RESERVED
+    assert type(found[head].because) is because.Reserved
     assert (found[behind].sure, in_s(world, found[behind])) == (Sure.BY_WALLTIMES, 110)
     both = cluster(order="conservative")
     both.submit(cores=4, walltime_s=100)
@@ -95,10 +95,10 @@ def test_the_present_is_no_promise_while_somebody_is_there_beyond_the_expected_e
     first, then = world.submit(cores=4, walltime_s=1000), world.submit(cores=4, walltime_s=1000)
     core = world.seats["scheduler.hpc"].core
     world.settle()
-    assert why(core, first, world.now)[0].params["reserved_in_s"] == 10
+    assert because.fields(why(core, first, world.now)[0])["reserved_in_s"] == 10
     world.now += 60.0
     for unit in (first, then):
-        assert "reserved_in_s" not in why(core, unit, world.now)[0].params
+        assert "reserved_in_s" not in because.fields(why(core, unit, world.now)[0])
     found = ahead(world, first)
     assert (found[first].sure, in_s(world, found[first])) == (Sure.BY_WALLTIMES, 10)
     monkeypatch.setattr(start_estimate, "STEPS_MAX", 0)
@@ -106,7 +106,7 @@ def test_the_present_is_no_promise_while_somebody_is_there_beyond_the_expected_e
     assert {word.sure for word in found.values()} == {Sure.CANNOT_SAY}
     monkeypatch.undo()
     world.begin(slow)
-    assert why(core, first, world.now)[0].params["reserved_in_s"] == 10
+    assert because.fields(why(core, first, world.now)[0])["reserved_in_s"] == 10
     found = ahead(world, first)
     assert (found[first].sure, in_s(world, found[first])) == (Sure.PLANNED, 10)
 
@@ -127,7 +127,7 @@ def test_a_time_slot_was_agreed() -> None:
     world = cluster(order="leases")
     unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)
     word = ahead(world, unit)[unit]
-    assert (word.sure, in_s(world, word), word.because.code) == (Sure.PLANNED, 500, Code.LEASE_STARTS_AT)
+    assert (word.sure, in_s(world, word), type(word.because)) == (Sure.PLANNED, 500, because.LeaseStartsAt)
 
 
 def test_what_no_end_changes_is_told_instead_of_a_time() -> None:
@@ -140,9 +140,9 @@ def test_what_no_end_changes_is_told_instead_of_a_time() -> None:
     found = ahead(world, held, wide, after)
     assert {word.start_at for word in found.values()} == {None}
     assert {word.sure for word in found.values()} == {Sure.CANNOT_SAY}
-    assert found[held].because.code is Code.HELD
-    assert found[wide].because.code is Code.TOO_LARGE_NOW
-    assert found[after].because.code is Code.DEPENDENCY_FAILED
+    assert type(found[held].because) is because.Held
+    assert type(found[wide].because) is because.TooLargeNow
+    assert type(found[after].because) is because.DependencyFailed
 
 
 def test_a_dependency_is_taken_to_be_met_and_that_is_said() -> None:
@@ -150,7 +150,7 @@ def test_a_dependency_is_taken_to_be_met_and_that_is_said() -> None:
     first = world.submit(walltime_s=30)
     second = world.submit(after=(Dependency(condition="afterok", job=first),))
     word = ahead(world, second)[second]
-    assert (in_s(world, word), word.because.params["after"]) == (30, [first])
+    assert (in_s(world, word), because.fields(word.because)["after"]) == (30, [first])
 
 
 def test_a_throttled_array_goes_on_element_by_element() -> None:
@@ -168,7 +168,7 @@ def test_what_web_may_claim_is_told() -> None:
     world.submit(nodes=3, cores=4, walltime_s=10)
     world.settle()
     unit = world.submit()
-    assert ahead(world, unit)[unit].because.params == {"ends": 1, "claimable": 2}
+    assert because.fields(ahead(world, unit)[unit].because) == {"ends": 1, "claimable": 2}
 
 
 def test_web_claims_no_more_than_its_instances_need() -> None:
@@ -180,7 +180,7 @@ def test_web_claims_no_more_than_its_instances_need() -> None:
     world.submit(nodes=3, cores=4, walltime_s=10)
     world.settle()
     unit = world.submit()
-    assert ahead(world, unit)[unit].because.params == {"ends": 1, "claimable": 1}
+    assert because.fields(ahead(world, unit)[unit].because) == {"ends": 1, "claimable": 1}
 
 
 def test_who_runs_or_is_of_another_department_is_not_in_the_answer() -> None:
@@ -207,7 +207,7 @@ def test_how_far_is_looked_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) 
     found = ahead(world, *units[1:])
     near, far = found[units[1]], found[units[-1]]
     assert (near.sure, in_s(world, near)) == (Sure.BY_WALLTIMES, 10.0)
-    assert (far.sure, far.start_at, far.because.code) == (Sure.CANNOT_SAY, None, Code.TOO_FAR)
+    assert (far.sure, far.start_at, type(far.because)) == (Sure.CANNOT_SAY, None, because.TooFar)
     assert sentence(far.because).startswith("it is further ahead than is looked: 2 attempts end until then, in 20s")
 
 
@@ -236,10 +236,10 @@ def test_what_is_foreseen_is_told() -> None:
 def test_what_a_start_hangs_on_is_told_of_one_and_of_several() -> None:
     rest = "nothing comes that goes first, and no host is taken away"
     for reason, expected in (
-        (because(Code.BY_WALLTIMES, ends=0), rest),
-        (because(Code.BY_WALLTIMES, ends=1), f"the attempt that ends before runs to its time limit, {rest}"),
-        (because(Code.BY_WALLTIMES, ends=2), f"the 2 attempts that end before run to their time limits, {rest}"),
-        (because(Code.BY_WALLTIMES, ends=0, after=["3"]), f"job 3 ends as it should, {rest}"),
-        (because(Code.BY_WALLTIMES, ends=0, after=["3", "4"]), f"jobs 3, 4 end as they should, {rest}"),
+        (because.ByWalltimes(ends=0), rest),
+        (because.ByWalltimes(ends=1), f"the attempt that ends before runs to its time limit, {rest}"),
+        (because.ByWalltimes(ends=2), f"the 2 attempts that end before run to their time limits, {rest}"),
+        (because.ByWalltimes(ends=0, after=["3"]), f"job 3 ends as it should, {rest}"),
+        (because.ByWalltimes(ends=0, after=["3", "4"]), f"jobs 3, 4 end as they should, {rest}"),
     ):
         assert sentence(reason) == f"that holds if {expected}"

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from schemas import examples, subjects
-from schemas.envelope import Envelope, Garbage, decode, encode
+from schemas.envelope import VERSION, Envelope, Garbage, decode, encode
 from schemas.facts import BY_KIND, FACTS, KIND, WRITERS, Fact, kind_of, may_write
 from services.domain.custody.fold import TABLE
 from tests.unit.frame_source import path_of, sources, tree
@@ -92,7 +92,7 @@ def test_an_envelope_is_what_the_reference_library_reads_and_writes() -> None:
         envelope = Envelope(id="e-1", writer=writer, epoch=3, at=12.5, cause="7", facts=(fact,))
         plain = msgpack.unpackb(encode(envelope))
         assert plain == {
-            "v": 1,
+            "v": VERSION,
             "id": "e-1",
             "writer": writer,
             "epoch": 3,

@@ -8,9 +8,9 @@ import pytest
 from phoenix.simulate.cluster import Cluster
 from phoenix.simulate.workload import Latencies
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases, Lending, Policy
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.admission.core.admission import Job
@@ -149,7 +149,7 @@ def test_its_host_is_given_up_as_soon_as_any_other() -> None:
     world = cluster(1, grace_max_s=SAVES_S)
     job = running(world, grace_s=SAVES_S)
     world.quota("hpc", 0)
-    assert (released(world), closed(world)) == (["h1"], {job: (Disposal.REQUEUE, Code.RECLAIMED)})
+    assert (released(world), closed(world)) == (["h1"], {job: (Disposal.REQUEUE, because.Reclaimed)})
 
 
 def test_a_contracts_notice_is_long_enough_for_its_grace() -> None:
@@ -205,15 +205,15 @@ def test_web_is_told_for_whom_it_waits_and_until_when() -> None:
     world = claimed()
     web_core = world.seats["scheduler.web"].core
     assert isinstance(web_core, WebCore)
-    (told,) = [one for one in web_why.why(web_core, world.now) if one.code is Code.HOSTS_LEFT]
-    assert (told.params["hosts"], told.params["jobs"]) == (1, ["1"])
-    assert told.params["in_s"] == pytest.approx(SAVES_S + grace.HEARD_S)
+    (told,) = [one for one in web_why.why(web_core, world.now) if type(one) is because.HostsLeft]
+    assert (because.fields(told)["hosts"], because.fields(told)["jobs"]) == (1, ["1"])
+    assert because.fields(told)["in_s"] == pytest.approx(SAVES_S + grace.HEARD_S)
     assert sentence(told) == ("1 host on the way is clear in 31s at the latest: job 1 has until then to save (--grace)")
-    several = because(Code.HOSTS_LEFT, hosts=7, jobs=[str(n) for n in range(1, 8)], in_s=5.0)
+    several = because.HostsLeft(hosts=7, jobs=[str(n) for n in range(1, 8)], in_s=5.0)
     assert sentence(several) == (
         "7 hosts on the way are clear in 5s at the latest: jobs 1, 2, 3, 4, 5 and 2 more have until then to save (--grace)"
     )
-    (late,) = [one for one in web_why.why(web_core, world.now + 40) if one.code is Code.HOSTS_LEFT]
+    (late,) = [one for one in web_why.why(web_core, world.now + 40) if type(one) is because.HostsLeft]
     assert sentence(late).startswith("1 host on the way is clear now")
 
 
@@ -232,10 +232,13 @@ def test_the_job_itself_says_what_it_costs_and_until_when_it_may_save() -> None:
     world.quota("hpc", 0)
     world.settle()
     waits, saves, before = batch_why.why(core(world), job, world.now + 1)
-    assert (waits.code, before.code) == (Code.NO_HOSTS_HELD, Code.RECLAIMED)  # what keeps it from starting goes first
+    assert (type(waits), type(before)) == (
+        because.NoHostsHeld,
+        because.Reclaimed,
+    )  # what keeps it from starting goes first
     assert sentence(saves) == "it was told to end on h1, and has another 30s at most to save (--grace 30s)"
     world.end_vm(job)
-    assert [one for one in batch_why.why(core(world), job, world.now) if one.code is Code.SAVES] == []
+    assert [one for one in batch_why.why(core(world), job, world.now) if type(one) is because.Saves] == []
 
 
 @pytest.mark.parametrize(("grace_s", "wait_s"), [(None, 0.0), (SAVES_S, SAVES_S + grace.HEARD_S)])

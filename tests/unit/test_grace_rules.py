@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Lending, Policy
-from schemas.reasons import Code, because
 from services.domain import grace
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -136,9 +136,12 @@ def test_what_is_told_of_them() -> None:
     assert grace.told([], 0.0) == []
     gang = folded(*granted(), *granted("h2"), *runs("7", "h1", "h2", grace_s=10.0), *given_up("h1", "h2"))
     leaving = grace.leavers(gang)
-    assert grace.told(leaving, 100.00049) == [because(Code.HOSTS_LEFT, hosts=2, jobs=["7"], in_s=11.0)]
-    assert grace.told(leaving, 100.0006)[0].params["in_s"] == 10.999
-    assert [grace.told(leaving, now)[0].params["in_s"] for now in (110.5, 111.0, 200.0)] == [0.5, 0.0, 0.0]
-    assert grace.told(leaving[:1], 100.0)[0].params["hosts"] == 1
+    assert grace.told(leaving, 100.00049) == [because.HostsLeft(hosts=2, jobs=["7"], in_s=11.0)]
+    assert because.fields(grace.told(leaving, 100.0006)[0])["in_s"] == 10.999
+    assert [because.fields(grace.told(leaving, now)[0])["in_s"] for now in (110.5, 111.0, 200.0)] == [0.5, 0.0, 0.0]
+    assert because.fields(grace.told(leaving[:1], 100.0)[0])["hosts"] == 1
     two = grace.leavers(hosts_left(20.0, 10.0))
-    assert (grace.told(two, 100.0)[0].params["jobs"], grace.told(two, 100.0)[0].params["in_s"]) == (["1", "2"], 21.0)
+    assert (because.fields(grace.told(two, 100.0)[0])["jobs"], because.fields(grace.told(two, 100.0)[0])["in_s"]) == (
+        ["1", "2"],
+        21.0,
+    )

@@ -9,9 +9,9 @@ from typing import cast
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.examples import FACTS
 from schemas.facts import Fact
-from schemas.reasons import Code, because
 from services.runtime.broker.objects import Objects
 from services.runtime.drafts import Draft
 from services.runtime.edge import Proposal, Refused
@@ -118,7 +118,7 @@ def test_a_snapshot_is_due_after_so_many_bytes(size: int, keeps: bool, caught_up
     assert keeper._due.is_set() is due
 
 
-@pytest.mark.parametrize("why", [because(Code.RECLAIMED)])
+@pytest.mark.parametrize("why", [because.Reclaimed()])
 def test_a_job_may_end_and_its_host_go_back_when_nothing_may_begin(why: f.Reason) -> None:
     closed = f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=why)
     assert [x for x in (closed, f.HostReleased(host="h1"), PLACED) if f.begins(x)] == [PLACED]

@@ -9,8 +9,8 @@ import pytest
 
 from phoenix.cli import departments, parser, why
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, Lending
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
@@ -90,7 +90,7 @@ def test_people_read_whose_guarantees_they_are() -> None:
     said = "5 of the 8 hosts are kept from web by the guarantees of bio, phys"
     assert departments.render([row]).endswith(f"shop wants 5 hosts and may keep 3: {said}")
     assert said not in departments.render([{**row, "kept_by_guarantees": None}])
-    reason = because(Code.WAITS_FOR_HOSTS, demand=5, held=3, short=2, kept=5, usable=8, kept_by=["bio", "phys"])
+    reason = because.WaitsForHosts(demand=5, held=3, short=2, kept=5, usable=8, kept_by=["bio", "phys"])
     assert sentence(reason) == f"the department wants 5 hosts and holds 3: {said}"
     assert why.render({"job": "shop", "what": "department", "reasons": [reason]}).startswith("department shop:")
     assert [parser.entity(text) for text in ("shop", "17", "18_3", "shop.2")] == [
@@ -151,16 +151,16 @@ def test_people_read_who_has_how_much() -> None:
     }
     assert departments.render([row]).endswith(f"shop wants 5 hosts and may keep 1: {said}")
     by: dict[str, list[str] | float] = {"kept": 3, "usable": 16, "kept_by": ["hpc"], "weight": 2.0}
-    reason = because(Code.WAITS_FOR_HOSTS, demand=5, held=1, short=4, shares=[s.text for s in shares], **by)
+    reason = because.WaitsForHosts(demand=5, held=1, short=4, shares=[s.text for s in shares], **by)
     assert sentence(reason) == f"the department wants 5 hosts and holds 1: {said}"
-    alone = because(Code.WAITS_FOR_HOSTS, demand=5, held=1, short=4, shares=[shares[0].text], weight=2.0)
+    alone = because.WaitsForHosts(demand=5, held=1, short=4, shares=[shares[0].text], weight=2.0)
     assert sentence(alone) == "the department wants 5 hosts and holds 1: news goes first and may keep 6"
 
 
 def test_a_cluster_that_is_all_its_own_is_told_as_that() -> None:
-    reason = because(Code.WAITS_FOR_HOSTS, demand=12, held=4, short=8, usable=4)
+    reason = because.WaitsForHosts(demand=12, held=4, short=8, usable=4)
     assert sentence(reason) == "the department wants 12 hosts and holds 4: it has all 4 that can be used"
     assert "more hosts" in remedy(reason)
-    coming = because(Code.WAITS_FOR_HOSTS, demand=12, held=4, short=8, usable=6)
+    coming = because.WaitsForHosts(demand=12, held=4, short=8, usable=6)
     assert sentence(coming).endswith("holds 4: 2 of the 6 hosts that can be used are not its own yet")
     assert "more hosts" not in remedy(coming)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, MultiFactor, Quality, UserLimits
-from schemas.reasons import Code
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.domain.custody.rules import RULES
@@ -44,8 +44,8 @@ def test_a_user_at_a_limit_waits_and_nobody_behind_does() -> None:
         world.settle()
         assert world.states() == {first: "open", over: "pending", other: "open"}, order
         told = why(core(world), over, world.now)[0]
-        assert told.code is Code.USER_LIMIT
-        assert told.params == {"limit": "cores_max", "most": 4, "used": 4, "needs": 4, "user": "ann"}
+        assert type(told) is because.UserLimit
+        assert because.fields(told) == {"limit": "cores_max", "most": 4, "used": 4, "needs": 4, "user": "ann"}
         world.start_vms(first)
         world.begin(first)
         world.report(first)
@@ -84,8 +84,8 @@ def test_a_quality_has_limits_of_its_own() -> None:
     waiting = [name for name, state in world.states().items() if state == "pending"]
     assert waiting == [urgent[1], shared[3]]
     assert world.states()[plain] == "open"
-    assert why(core(world), urgent[1], world.now)[0].code is Code.USER_LIMIT
-    assert why(core(world), shared[3], world.now)[0].code is Code.QUALITY_LIMIT
+    assert type(why(core(world), urgent[1], world.now)[0]) is because.UserLimit
+    assert type(why(core(world), shared[3], world.now)[0]) is because.QualityLimit
 
 
 def test_the_department_has_a_quota_in_cores() -> None:
@@ -96,7 +96,7 @@ def test_the_department_has_a_quota_in_cores() -> None:
     world.settle()
     assert [world.states()[job] for job in jobs] == ["open", "pending", "open"]
     told = why(core(world), jobs[1], world.now)[0]
-    assert told.code is Code.DEPARTMENT_LIMIT
+    assert type(told) is because.DepartmentLimit
     assert sentence(told) == ("the department may have 6 cores at once (maximum_cores) and has 6; it needs 4 more")
     assert demand(world) == 2  # what waits for the quota is no reason to ask for hosts
 
@@ -120,8 +120,8 @@ def test_user_and_department_are_told_in_what_a_priority_is_made_of() -> None:
     world.settle()
     bob, ann = world.submit(cores=4, user="bob"), world.submit(cores=4)
     assert [row["unit"] for row in queue_view(core(world))] == [ann, bob]
-    told = next(r for r in why(core(world), bob, world.now) if r.code is Code.PRIORITY)
-    assert (told.params["user_points"], told.params["department"]) == (-50.0, 10.0)
+    told = next(r for r in why(core(world), bob, world.now) if type(r) is because.Priority)
+    assert (because.fields(told)["user_points"], because.fields(told)["department"]) == (-50.0, 10.0)
     assert sentence(told).endswith("-50.0 for its user, 10.0 for its department, as of all in it")
 
 
@@ -140,7 +140,7 @@ def test_limits_that_change_count_what_runs_already() -> None:
     world.report(jobs[0])
     world.settle()
     assert world.states()[jobs[4]] == "pending"
-    assert why(core(world), jobs[4], world.now)[0].params["used"] == 3
+    assert because.fields(why(core(world), jobs[4], world.now)[0])["used"] == 3
     adopt(jobs_running_max=4)
     assert world.states()[jobs[4]] == "open"
     adopt()

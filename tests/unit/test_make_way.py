@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, MultiFactor, Quality
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.domain.text import sentence
@@ -53,7 +53,7 @@ def test_best_effort_makes_way_for_production_in_every_order(order: str) -> None
     victim, other = scavenger(world), scavenger(world)
     job = ask(world)
     gone = closed(world)
-    assert list(gone.values()) == [(Disposal.REQUEUE, Code.MADE_WAY)]
+    assert list(gone.values()) == [(Disposal.REQUEUE, because.Preempted)]
     assert next(iter(gone)) in (victim, other)
     world.settle()
     states = world.states()
@@ -104,7 +104,7 @@ def test_a_strict_order_stays_strict_and_best_effort_uses_what_waits() -> None:
     world.settle()
     assert world.states() == {"1": "open", wide: "pending", narrow: "pending", idle: "open"}
     reason = next(fact.reason for fact in world.facts(f.UnitPlaced) if fact.unit == idle)
-    assert reason.code is Code.BEST_EFFORT
+    assert type(reason) is because.BestEffort
     world.report("1")
     world.settle()
     assert world.states()[wide] == "open"  # it needed the host of best-effort too
@@ -140,8 +140,8 @@ def test_a_quality_can_be_best_effort() -> None:
     world.settle()
     assert world.states() == {idle: "pending", job: "open"}
     told = why(core(world), idle, world.now)[-1]
-    assert told.code is Code.MADE_WAY
-    assert told.params["preempted"] == 1
+    assert type(told) is because.Preempted
+    assert because.fields(told)["preempted"] == 1
 
 
 def test_a_victim_that_fits_the_limits_is_still_minimal() -> None:
@@ -178,7 +178,7 @@ def test_best_effort_makes_way_where_it_fills_a_limit(order: str) -> None:
     last = ask(world)
     world.settle()
     assert world.states()[last] == "pending"  # production has them all
-    assert why(core(world), last, world.now)[0].code is Code.DEPARTMENT_LIMIT
+    assert type(why(core(world), last, world.now)[0]) is because.DepartmentLimit
 
 
 # ------------------------------------------------------------------------------------------------------------------ bounds
@@ -193,8 +193,8 @@ def test_an_attempt_runs_for_its_time_before_a_job_may_end_it(order: str) -> Non
     world.settle()
     assert world.states() == {idle: "open", job: "pending"}
     told = why(core(world), job, world.now)[0]
-    assert told.code is Code.SPARED
-    assert told.params == {"guarded": 1, "until_s": 40.0}
+    assert type(told) is because.Protected
+    assert because.fields(told) == {"guarded": 1, "until_s": 40.0}
     assert (
         sentence(told)
         == "it would fit if best-effort made way; 1 attempt may not be ended for it yet; the next may in 40s"
@@ -232,7 +232,7 @@ def test_a_job_makes_way_only_so_often(order: str) -> None:
     job = ask(world)
     world.settle()
     assert (world.states()[idle], world.states()[job]) == ("open", "pending")
-    assert why(core(world), job, world.now)[0].code is Code.SPARED
+    assert type(why(core(world), job, world.now)[0]) is because.Protected
     assert moment(world) == NEVER  # time alone lifts nothing
 
 
@@ -246,7 +246,7 @@ def test_only_so_many_are_ended_in_an_hour(order: str) -> None:
     world.settle()
     assert [world.states()[job] for job in jobs] == ["open", "open", "pending"]
     told = why(core(world), jobs[2], world.now)[0]
-    assert told.params == {"guarded": 0, "hour_spent": 1, "until_s": 3600.0}
+    assert because.fields(told) == {"guarded": 0, "hour_spent": True, "until_s": 3600.0}
     assert moment(world) == first + 3600.0
     world.advance(3599.0)
     assert world.states()[jobs[2]] == "pending"
@@ -309,8 +309,8 @@ def test_preemption_costs_no_retry_and_the_end_says_what_it_was() -> None:
         world.settle()
     assert world.states()[idle] == "killed"
     assert last.disposal is Disposal.KILL
-    assert last.why.code is Code.MADE_WAY
-    assert last.why.params["requeues"] == 1
+    assert type(last.why) is because.Preempted
+    assert because.fields(last.why)["requeues"] == 1
     world = world_of(1)
     idle = scavenger(world, retries=1)
     job = ask(world)

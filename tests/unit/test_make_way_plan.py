@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, Department
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.best_effort import BestEffort, plan, seen, why
@@ -79,7 +80,7 @@ class Yard:
 
 def in_turn(*hosts: str) -> Order:
     """Jobs 2, 3, … start there."""
-    starts = [Start(str(n), shape(), (host,), because(Code.FIRST_FIT)) for n, host in enumerate(hosts, start=2)]
+    starts = [Start(str(n), shape(), (host,), because.FirstFit()) for n, host in enumerate(hosts, start=2)]
     return Order(lambda _: Plan(starts))
 
 
@@ -137,31 +138,31 @@ def test_what_is_free_and_no_production_can_use_is_best_efforts() -> None:
     yard = Yard("abc", {"1": ("a", 4), "x1": ("b", 3)}, {"2": shape(4, 3), "x5": shape(4), "x6": shape(1)})
     assert yard.plan() == [("x5", "c", ()), ("x6", "b", ())]
     starts = plan(registry.order("first-fit"), yard.situation(), yard.best_effort()).starts
-    assert [start.reason for start in starts] == [because(Code.BEST_EFFORT)] * 2
+    assert [start.reason for start in starts] == [because.BestEffort()] * 2
     busy = Yard("abc", {"x1": ("b", 3)}, {"2": shape(), "x5": shape(1)})
     assert busy.plan() == [("2", "a", ())], "production first"
     assert Yard("ab", FULL, {}).plan() == []
 
 
-@pytest.mark.parametrize(("code", "hosts", "victims"), [(Code.FIRST_FIT, "c", ()), (Code.BACKFILL, "a", ("x1",))])
+@pytest.mark.parametrize(("code", "hosts", "victims"), [(because.FirstFit, "c", ()), (because.Backfill, "a", ("x1",))])
 def test_a_start_behind_a_reservation_has_the_hosts_that_were_chosen_for_it(
-    code: Code, hosts: str, victims: tuple[str, ...]
+    code: because.Kind, hosts: str, victims: tuple[str, ...]
 ) -> None:
-    order = Order(lambda _: Plan([Start("2", shape(), ("a",), because(code))]))
+    order = Order(lambda _: Plan([Start("2", shape(), ("a",), code())]))
     assert Yard("abc", FULL, {"2": shape()}).plan(order) == [("2", hosts, victims)]
-    gone = Order(lambda _: Plan([Start("2", shape(), ("z",), because(Code.BACKFILL))]))
+    gone = Order(lambda _: Plan([Start("2", shape(), ("z",), because.Backfill())]))
     assert Yard("abc", FULL, {"2": shape()}).plan(gone) == [("2", "z", ())], "as the order has it"
 
 
 def test_of_the_hosts_that_were_chosen_for_it_only_those_in_use_are_cleared() -> None:
-    order = Order(lambda _: Plan([Start("2", shape(4, 2), ("c", "a"), because(Code.BACKFILL))]))
+    order = Order(lambda _: Plan([Start("2", shape(4, 2), ("c", "a"), because.Backfill())]))
     assert Yard("abc", FULL, {"2": shape(4, 2)}).plan(order) == [("2", "ca", ("x1",))]
 
 
 def test_at_the_first_start_that_cannot_be_the_order_is_asked_without_those_who_could_go() -> None:
-    wide = [Start("2", shape(4, 2), ("a", "b"), because(Code.BACKFILL)), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
+    wide = [Start("2", shape(4, 2), ("a", "b"), because.Backfill()), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
     assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: Plan(wide)), left=1)) == 2
-    nowhere = [Start("2", shape(), ("z",), because(Code.BACKFILL)), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
+    nowhere = [Start("2", shape(), ("z",), because.Backfill()), *in_turn("c").plan(None).starts]  # type: ignore[arg-type]
     assert len(Yard("abc", FULL, {"2": shape()}).plan(Order(lambda _: Plan(nowhere)))) == 2
 
 
@@ -175,8 +176,8 @@ def test_best_effort_that_waits_is_production_to_no_order() -> None:
 
 def test_after_a_start_elsewhere_than_planned_the_rest_is_planned_anew() -> None:
     starts = [
-        Start("2", shape(), ("a",), because(Code.FIRST_FIT)),
-        Start("3", shape(), ("d",), because(Code.FIRST_FIT)),
+        Start("2", shape(), ("a",), because.FirstFit()),
+        Start("3", shape(), ("d",), because.FirstFit()),
     ]
     assert Yard("abcd", FULL, {"2": shape(), "3": shape()}).plan(Order(lambda _: Plan(starts))) == [("2", "c", ())]
 
@@ -214,7 +215,7 @@ class Asked:
     """An order that plans what it is told, and what is asked of it."""
 
     def __init__(self, *starts: tuple[str, Sequence[str]]) -> None:
-        self.starts = [Start(unit, shape(), ("a",), because(Code.FIRST_FIT), tuple(gone)) for unit, gone in starts]
+        self.starts = [Start(unit, shape(), ("a",), because.FirstFit(), tuple(gone)) for unit, gone in starts]
         self.guarded: list[Callable[[str], bool]] = []
 
     def plan(self, situation: Situation) -> Plan:
@@ -308,7 +309,7 @@ def test_production_that_would_fit_without_those_who_are_guarded_is_told_so(
     guarded: tuple[str, ...], left: int | None, asked: Shape, until: float, told: dict[str, Any] | None
 ) -> None:
     yard = Yard("ab", FULL, {"2": shape()})
-    expected: Reason | None = None if told is None else because(Code.SPARED, **told)
+    expected: Reason | None = None if told is None else because.Protected(**told)
     assert why(yard.situation(), yard.best_effort(guarded, left), asked, until) == expected
     calm = Yard("ab", {"1": ("a", 4)}, {"2": shape()})
     assert why(calm.situation(), calm.best_effort(), asked, until) is None

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from schemas import reasons as because
 from schemas.facts import Answers
-from schemas.reasons import Code, because
 from schemas.signals import AnswersSignal
 from services.domain import text as sentences
 from services.scheduler.core.web.answers import Sum
@@ -100,7 +100,7 @@ def test_the_meter_hands_on_what_it_takes() -> None:
 
 @pytest.mark.parametrize(("errors", "share"), [(230, "100 %"), (40, "17 %"), (12, "5.2 %")])
 def test_what_fails_is_told_in_words(errors: int, share: str) -> None:
-    told = because(Code.REQUESTS_FAIL, release=5, answered=230, errors=errors, over_s=20.0)
+    told = because.RequestsFail(release=5, answered=230, errors=errors, over_s=20.0)
     assert sentences.sentence(told) == (
         f"release 5 answered {share} of its requests ({errors} of 230) with 5xx or not at all in the last 20s"
     )

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, Quality, UserLimits
 from schemas.facts import Dependency
-from schemas.reasons import Code, because
 from services.domain import text as sentences
 from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
@@ -140,7 +140,7 @@ def test_a_limit_on_each_user_of_a_quality_names_the_quality() -> None:
     assert queue.reasons()[second] == "user_limit"
     reason = queue.seat.core.causes.limited.of(queue.seat.core.state.jobs[second])
     assert sentences.short(reason) == "user limit in urgent"
-    assert sentences.short(because(Code.USER_LIMIT, user="ann")) == "user limit"
+    assert sentences.short(because.UserLimit(user="ann")) == "user limit"
 
 
 def test_limits_that_come_and_go_with_the_configuration_are_told() -> None:

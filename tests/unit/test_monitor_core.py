@@ -12,8 +12,8 @@ import pytest
 
 from phoenix.cli import show
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
@@ -135,7 +135,7 @@ def test_while_starts_are_paused_whoever_is_to_start_is_told_so() -> None:
 
 
 def test_what_is_held_by_nobody_says_why_until_it_is_released() -> None:
-    why = because(Code.HELD, failed=5, vm="deploy refused: no datastore", began=0)
+    why = because.Held(failed=5, vm="deploy refused: no datastore")
     desk = Desk().play(ADOPTED, *granted(), job(), ("admission", f.JobHeld(job="1", user="", reason=why)))
     assert short(desk.queue()[0]["reason"]) == "starts failed, held"
     assert "no datastore" in sentence(desk.queue()[0]["reason"])
@@ -168,7 +168,7 @@ def test_a_job_of_a_service_says_so() -> None:
     assert plain is not None
     assert (shown["service"], shown["best_effort"]) == ("bof", True)
     assert "service" not in plain
-    assert "makes way" in show.render(show.normal(shown, "1"))
+    assert "it is preempted for production" in show.render(show.normal(shown, "1"))
 
 
 def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
@@ -200,16 +200,16 @@ def test_a_job_tells_the_life_of_each_attempt() -> None:
 @pytest.mark.parametrize(
     ("disposal", "code", "times"),
     [
-        (f.Disposal.SUSPEND, Code.RECLAIMED, 1),
-        (f.Disposal.MIGRATE, Code.RECLAIMED, 1),
-        (f.Disposal.SUSPEND, Code.MADE_WAY, 1),
-        (f.Disposal.KILL, Code.RECLAIMED, 1),
-        (f.Disposal.MIGRATE, Code.BALANCED, 0),
-        (f.Disposal.REQUEUE, Code.VM_ENDED, 0),
+        (f.Disposal.SUSPEND, because.Reclaimed, 1),
+        (f.Disposal.MIGRATE, because.Reclaimed, 1),
+        (f.Disposal.SUSPEND, because.Preempted, 1),
+        (f.Disposal.KILL, because.Reclaimed, 1),
+        (f.Disposal.MIGRATE, because.Balanced, 0),
+        (f.Disposal.REQUEUE, because.EndedVm, 0),
     ],
 )
-def test_preempted_is_whose_hosts_were_wanted(disposal: f.Disposal, code: Code, times: int) -> None:
-    ended = ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=because(code)))
+def test_preempted_is_whose_hosts_were_wanted(disposal: f.Disposal, code: because.Kind, times: int) -> None:
+    ended = ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=code()))
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, ended)
     view = desk.job("1")
     assert view is not None
@@ -245,7 +245,7 @@ def test_the_time_that_is_shown_is_the_one_that_counts_towards_the_limit() -> No
 
 def test_who_is_suspended_is_not_told_to_have_ended() -> None:
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN, closed(disposal=f.Disposal.SUSPEND))
-    assert desk.queue()[0]["reason"]["code"] == Code.QUEUE
+    assert desk.queue()[0]["reason"]["code"] == "queue"
 
 
 def test_an_array_with_an_element_that_has_no_exit_code_has_no_good_one() -> None:
@@ -371,5 +371,5 @@ def _content(path: Path) -> list[str]:
 
 def test_reasons_name_what_custody_knows() -> None:
     desk = Desk().play(ADOPTED, job(held=True))
-    assert desk.queue()[0]["reason"]["code"] == Code.HELD
-    assert because(Code.HELD).params == {}
+    assert desk.queue()[0]["reason"]["code"] == "held"
+    assert because.fields(because.Held()) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.custody import effects
 from services.monitor.core import monitor as module
 from services.monitor.core.monitor import Claim
@@ -110,7 +110,7 @@ def test_of_several_words_on_an_attempts_end_the_first_counts() -> None:
 
 
 def test_an_instance_drains_since_it_was_first_told_to() -> None:
-    why = because(Code.RECLAIMED)
+    why = because.Reclaimed()
     desk = Desk().play(*HOUSE, *WEB_H3, placed("web.1", hosts=("h3",)), began(unit="web.1"))
     for until in (99.0, 50.0):
         fact = f.InstanceDraining(unit="web.1", attempt=1, until=until, reason=why)
@@ -172,7 +172,7 @@ def test_whose_picture_changes_is_touched(before: list[Step], step: Step, touche
 
 
 def test_why_a_job_is_held_is_forgotten_when_it_ends() -> None:
-    why = because(Code.HELD, failed=5, vm="deploy refused", began=0)
+    why = because.Held(failed=5, vm="deploy refused")
     desk = Desk().play(*HOUSE, job(), ("admission", f.JobHeld(job="1", user="", reason=why)))
     assert desk.core.state.holds == {"1": why}
     desk.play(CANCEL)
@@ -220,7 +220,7 @@ def test_who_depended_on_what_is_forgotten_waits_no_longer(monkeypatch: pytest.M
     desk = Desk().play(*HOUSE, job(), job("2", after=after), job("3"), job("4"))
     assert list(desk.core.causes.waiters) == ["1"]
     desk.play(CANCEL)
-    assert desk.queue()[0]["reason"]["code"] == Code.DEPENDENCY_FAILED
+    assert desk.queue()[0]["reason"]["code"] == "dependency_failed"
     for name in ("2", "3"):
         desk.play(("admission", f.JobCancelled(job=name, user="a")))
     assert list(desk.core.state.jobs) == ["3", "4"]

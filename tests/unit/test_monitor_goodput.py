@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.monitor.core.monitor import MonitorCore
 from tests.support.closing import close
 from tests.unit.test_usage import Office, checkpoint, running
@@ -38,25 +38,25 @@ def test_a_job_that_ends_by_itself(exit: int, expected: tuple[int, dict[str, int
 @pytest.mark.parametrize(
     ("disposal", "code", "cause"),
     [
-        (Disposal.TIMEOUT, Code.WALLTIME, "timeout"),
-        (Disposal.CANCELLED, Code.CANCELLED, "cancelled"),
-        (Disposal.FAILED, Code.BOOT_TIMEOUT, "failed"),
-        (Disposal.KILL, Code.RECLAIMED, "preempted"),
-        (Disposal.KILL, Code.MADE_WAY, "preempted"),
-        (Disposal.KILL, Code.HOST_LOST, "fault"),
-        (Disposal.KILL, Code.LEASE_ENDED, "killed"),
+        (Disposal.TIMEOUT, because.Walltime, "timeout"),
+        (Disposal.CANCELLED, because.Cancelled, "cancelled"),
+        (Disposal.FAILED, because.BootTimeout, "failed"),
+        (Disposal.KILL, because.Reclaimed, "preempted"),
+        (Disposal.KILL, because.Preempted, "preempted"),
+        (Disposal.KILL, because.LostHost, "fault"),
+        (Disposal.KILL, because.LeaseEnded, "killed"),
     ],
 )
-def test_a_job_that_is_ended(disposal: Disposal, code: Code, cause: str) -> None:
+def test_a_job_that_is_ended(disposal: Disposal, code: because.Kind, cause: str) -> None:
     office = Office()
     office.close(running(office), disposal, code)
     assert judged(office) == (0, {cause: 40}, 0)
 
 
 @pytest.mark.parametrize(
-    ("code", "cause"), [(Code.RECLAIMED, "preempted"), (Code.HOST_LOST, "fault"), (Code.WALLTIME, "fault")]
+    ("code", "cause"), [(because.Reclaimed, "preempted"), (because.LostHost, "fault"), (because.Walltime, "fault")]
 )
-def test_whatever_it_is_run_again_for_has_a_cause(code: Code, cause: str) -> None:
+def test_whatever_it_is_run_again_for_has_a_cause(code: because.Kind, cause: str) -> None:
     office = Office()
     job = running(office)
     office.close(job, Disposal.REQUEUE, code)
@@ -188,14 +188,14 @@ def test_what_a_job_left_behind_that_is_cancelled_while_it_waits() -> None:
 @pytest.mark.parametrize(
     ("begins", "code", "expected"),
     [
-        (True, Code.SCALE_DOWN, (10, {}, 0)),
-        (True, Code.HOST_LOST, (10, {}, 0)),
-        (False, Code.BOOT_TIMEOUT, (0, {"fault": 10}, 0)),
-        (False, Code.SCALE_DOWN, (0, {"stopped": 10}, 0)),
+        (True, because.ScaleDown, (10, {}, 0)),
+        (True, because.LostHost, (10, {}, 0)),
+        (False, because.BootTimeout, (0, {"fault": 10}, 0)),
+        (False, because.ScaleDown, (0, {"stopped": 10}, 0)),
     ],
 )
 def test_an_instance_counts_if_it_came_into_service(
-    begins: bool, code: Code, expected: tuple[int, dict[str, int], int]
+    begins: bool, code: because.Kind, expected: tuple[int, dict[str, int], int]
 ) -> None:
     office = Office()
     office.world.grant("web", "h1")
@@ -204,7 +204,7 @@ def test_an_instance_counts_if_it_came_into_service(
     if begins:
         office.world.begin("web.1", "x:1")
     office.world.now += 10
-    closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.STOPPED, why=because(code))
+    closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.STOPPED, why=code())
     office.world.write("scheduler.web", closed)
     assert judged(office, "web") == expected
 

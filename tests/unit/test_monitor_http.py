@@ -16,8 +16,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.explain.why import Why
@@ -309,7 +309,7 @@ async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_no
     house: House,
 ) -> None:
     house.desk.play(job("2", array=(1, 2)), ("admission", f.JobCancelled(job="2_1", user="alice")))
-    close = f.AttemptClosed(unit="1", attempt=1, disposal=Disposal.TIMEOUT, why=because(Code.WALLTIME))
+    close = f.AttemptClosed(unit="1", attempt=1, disposal=Disposal.TIMEOUT, why=because.Walltime())
     house.desk.play(("scheduler.hpc", close))
 
     async def told(name: str) -> list[str]:
@@ -330,13 +330,13 @@ async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_no
 
 async def test_why_says_that_a_person_and_not_the_load_keeps_webs_hosts(house: House) -> None:
     params = {"nodes": 2, "cores": 1, "held": 0, "web": ["web"], "held_by_web": 1}
-    house.reasons = ({"code": "waits_for_hosts", "params": params},)
+    house.reasons = ({"code": "waits_for_hosts", **params},)
     for said, told in (({"exact": 3}, True), ({}, False)):
         house.desk.play(("admission", f.ScaleRequested(dept="web", user="wes", **said)))
         _, body = await house.get("/v1/why/1")
         answer = orjson.loads(body)
         assert ("`phoenix scale web --auto`" in answer["remedies"][1]) == told
-        assert answer["reasons"][1]["params"].get("by_hand") == (["web"] if told else None)
+        assert answer["reasons"][1].get("by_hand") == (["web"] if told else None)
 
 
 async def test_while_the_history_stands_still_what_needs_it_is_refused_and_the_rest_is_told(house: House) -> None:

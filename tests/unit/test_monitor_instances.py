@@ -9,8 +9,8 @@ import pytest
 
 from phoenix.cli.instances import render
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.measures import Measured, Measures
-from schemas.reasons import Code, because
 from schemas.signals import SessionsSignal
 from services.monitor.views import instances as module
 from services.monitor.views.instances import instances
@@ -85,11 +85,11 @@ def test_who_says_too_much_takes_no_others_room_or_time() -> None:
 
 
 def drains(unit: str) -> Step:
-    return "scheduler.web", f.InstanceDraining(unit=unit, attempt=1, until=9e9, reason=because(Code.SCALE_DOWN))
+    return "scheduler.web", f.InstanceDraining(unit=unit, attempt=1, until=9e9, reason=because.ScaleDown())
 
 
-def closed(unit: str, code: Code, disposal: f.Disposal = f.Disposal.STOPPED) -> Step:
-    return "scheduler.web", f.AttemptClosed(unit=unit, attempt=1, disposal=disposal, why=because(code))
+def closed(unit: str, code: because.Kind, disposal: f.Disposal = f.Disposal.STOPPED) -> Step:
+    return "scheduler.web", f.AttemptClosed(unit=unit, attempt=1, disposal=disposal, why=code())
 
 
 LIFE: tuple[Step, ...] = (
@@ -100,9 +100,9 @@ LIFE: tuple[Step, ...] = (
     *instance(3, 0, begins=False),
     *instance(4, 0),
     drains("web.4"),
-    closed("web.4", Code.DRAINED),
+    closed("web.4", because.Drained),
     *instance(5, 0, begins=False),
-    closed("web.5", Code.BOOT_TIMEOUT, f.Disposal.FAILED),
+    closed("web.5", because.BootTimeout, f.Disposal.FAILED),
 )
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department
 from schemas.facts import Dependency, Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.rules import RULES
 from services.domain.custody.state import RELEASES_KEPT
 from services.monitor.core import monitor as module
@@ -45,16 +45,18 @@ def test_of_an_attempt_that_is_not_kept_nothing_is_told(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("steps", "told"),
     [
-        ([LOST, reported(terminated=True)], Code.HOST_LOST),
+        ([LOST, reported(terminated=True)], because.LostHost),
         ([LOST, reported()], None),
         ([reported(terminated=True)], None),
-        ([LOST, closed(), reported(terminated=True)], Code.RECLAIMED),
+        ([LOST, closed(), reported(terminated=True)], because.Reclaimed),
     ],
 )
-def test_of_a_broken_attempt_that_was_told_to_end_its_break_says_why(steps: list[Step], told: Code | None) -> None:
+def test_of_a_broken_attempt_that_was_told_to_end_its_break_says_why(
+    steps: list[Step], told: because.Kind | None
+) -> None:
     desk = Desk().play(ADOPTED, *granted(), job(on_term="complete"), placed(), allocated(), BEGAN, *steps)
     said = desk.core.why("1", 1)
-    assert (None if said is None else said.code) == told
+    assert (None if said is None else type(said)) == told
 
 
 def test_who_was_held_by_a_person_is_held_without_a_reason_of_ours() -> None:
@@ -63,14 +65,14 @@ def test_who_was_held_by_a_person_is_held_without_a_reason_of_ours() -> None:
 
 
 def test_a_department_that_closes_is_neither_busy_nor_silent() -> None:
-    silent = because(Code.SIGNAL_MISSING)
+    silent = because.SignalMissing()
     missing = ("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1, reason=silent))
     desk = Desk().play(ADOPTED, missing)
     assert desk.core.state.loads.silent == {"web": float(desk.position)}
-    beside = because(Code.ROOM_BESIDE)
+    beside = because.RoomBeside()
     desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=beside)))
     assert list(desk.core.state.loads.silent) == ["web"]
-    desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=because(Code.WEB_DEMAND))))
+    desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=because.WebDemand())))
     assert desk.core.state.loads.silent == {}
     desk.play(missing, *closing(desk.core.custody, "web"))
     assert (desk.core.state.loads.silent, desk.core.state.loads.unheard) == ({}, {})
@@ -85,7 +87,7 @@ def test_who_said_no_load_is_silent_since_its_last_word_of_one() -> None:
     desk.play(word(1.0, 2.0, utilisation=0.5), word(3.0, 4.0, requests_per_s=7.0), word(5.0, 5.0, claim=3))
     known = desk.core.state.loads.last["web"]
     assert (known.at, known.told_at, known.utilisation, known.requests_per_s, known.claim) == (5.0, 2.0, None, 7.0, 3)
-    silent = because(Code.SIGNAL_MISSING)
+    silent = because.SignalMissing()
     desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1, reason=silent)))
     assert desk.core.state.loads.silent == {"web": 2.0}
 
@@ -119,7 +121,7 @@ def test_only_a_lease_with_a_time_of_its_own_waits_from_it_on(kind: Any, waited:
     assert row["mean_wait_s"] == waited
     core = office.world.seats["monitor"].core
     assert core.state.tallies.waits["hpc"].sum_s == waited
-    assert core.reason(office.world.unit(name)).code == Code.RUNNING
+    assert type(core.reason(office.world.unit(name))) is because.Running
 
 
 def test_a_lease_with_a_time_of_its_own_says_it_and_no_limit_keeps_it() -> None:
@@ -129,7 +131,7 @@ def test_a_lease_with_a_time_of_its_own_says_it_and_no_limit_keeps_it() -> None:
     desk = Desk().play(adopted, *granted(), job("1"), placed("1"))
     for number, kind in (("2", "advance"), ("3", "best-effort")):
         desk.play(job(number, lease=f.Lease(kind=kind, start_at=500.0)))  # type: ignore[arg-type]
-    assert [why(desk, unit)["code"] for unit in ("2", "3")] == [Code.LEASE_STARTS_AT, Code.USER_LIMIT]
+    assert [why(desk, unit)["code"] for unit in ("2", "3")] == ["lease_starts_at", "user_limit"]
 
 
 # -------------------------------------------------------------------------------------------------------------- accounting
@@ -151,7 +153,7 @@ def test_an_instance_of_a_department_that_closes_was_good_if_it_served(begins: b
 def test_the_history_is_told_each_loss_and_what_was_taken_back_of_it() -> None:
     office = Office()
     name = running(office)
-    office.notice(0, department="web")
+    office.notice(0, claimants=("web",))
     office.close(name, Disposal.REQUEUE)
     accounting = office.world.seats["monitor"].core.accounting
     [(unit, loss, sign)] = accounting.news.losses
@@ -163,8 +165,8 @@ def test_the_history_is_told_each_loss_and_what_was_taken_back_of_it() -> None:
     assert accounting.news.losses == []
 
 
-@pytest.mark.parametrize(("code", "column"), [(Code.RECLAIMED, "lost"), (Code.VM_ENDED, "failed")])
-def test_what_a_department_lost_is_what_its_rows_lost(code: Code, column: str) -> None:
+@pytest.mark.parametrize(("code", "column"), [(because.Reclaimed, "lost"), (because.EndedVm, "failed")])
+def test_what_a_department_lost_is_what_its_rows_lost(code: because.Kind, column: str) -> None:
     office = Office()
     name = running(office)
     office.close(name, Disposal.REQUEUE, code)

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.text import sentence
 from services.monitor.history import reads as history_reads
 from services.monitor.parts import at_once
@@ -68,7 +68,7 @@ def test_a_late_lease_says_so() -> None:
 
 
 def test_only_who_made_way_has_made_way() -> None:
-    ended = f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=because(Code.VM_ENDED))
+    ended = f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=because.EndedVm())
     desk = Desk().play(ADOPTED, *granted(), lease(), placed(), BEGAN, ("scheduler.hpc", ended))
     assert view(desk, 120.0)["preempted"] == 0
 
@@ -84,7 +84,7 @@ def test_best_effort_has_no_times_and_waits() -> None:
 def test_a_lease_waits_for_its_time_and_for_nothing_else() -> None:
     desk = Desk().play(ADOPTED, lease(), lease("2", f.Lease(kind="best-effort")), lease("3", held=True))
     reasons = [row["reason"] for row in desk.queue()]
-    assert reasons[0] == {"code": "lease_starts_at", "params": {"starts_at": 100.0, "ends_at": 150.0}}
+    assert reasons[0] == {"code": "lease_starts_at", "starts_at": 100.0, "ends_at": 150.0}
     assert sentence(reasons[0]) == "its time is from 1970-01-01T00:01:40Z to 1970-01-01T00:02:30Z"
     assert [reason["code"] for reason in reasons[1:]] == ["queue", "held"]
 

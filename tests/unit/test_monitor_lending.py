@@ -7,8 +7,8 @@ import re
 from phoenix.cli import lending as command
 from phoenix.cli.hosts import render as hosts_table
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Lending
-from schemas.reasons import Code, because
 from services.domain.sharing.credit import Credits
 from services.domain.text import sentence
 from services.monitor.views import lending
@@ -92,11 +92,7 @@ def test_hosts_say_whose_they_are() -> None:
 
 
 def test_reasons_name_the_window_and_the_contract() -> None:
-    window = because(Code.WINDOW, department="bio", window="daily 08:00-18:00 guarantee 3")
-    contract = because(Code.LENDING, lender="bio", borrower="hpc", notice_s=600.0)
-    assert sentence({"code": window.code.value, "params": window.params}) == (
-        'at these hours bio has "daily 08:00-18:00 guarantee 3"'
-    )
-    assert sentence({"code": contract.code.value, "params": contract.params}) == (
-        "bio wants hosts back that it lent hpc, on 600 s notice"
-    )
+    window = because.Window(department="bio", window="daily 08:00-18:00 guarantee 3")
+    contract = because.Lending(lender="bio", borrower="hpc", notice_s=600.0)
+    assert sentence(window) == ('at these hours bio has "daily 08:00-18:00 guarantee 3"')
+    assert sentence(contract) == ("bio wants hosts back that it lent hpc, on 600 s notice")

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Power, WebPolicy
 from schemas.facts import Dependency, Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.rules import RULES
 from services.monitor.core import buckets
 from services.monitor.core.buckets import HOUR_MS, Buckets, key
@@ -35,7 +35,7 @@ def test_an_attempt_has_begun_when_it_did_first() -> None:
 def test_what_runs_waits_for_nothing_though_its_array_is_full() -> None:
     desk = Desk().play(ADOPTED, *granted(), job("1", array=(1, 2), throttle=1), placed("1_1"))
     desk.play(("admission", f.AttemptBegan(unit="1_1", attempt=1)))
-    assert [why(desk, unit)["code"] for unit in ("1_1", "1_2")] == [Code.RUNNING, Code.ARRAY_THROTTLE]
+    assert [why(desk, unit)["code"] for unit in ("1_1", "1_2")] == ["running", "array_throttle"]
 
 
 def test_of_one_moment_the_timeline_has_its_end() -> None:
@@ -45,8 +45,8 @@ def test_of_one_moment_the_timeline_has_its_end() -> None:
 
 def test_a_lease_says_from_when_to_when_and_one_without_a_time_waits_as_a_job() -> None:
     desk = Desk().play(ADOPTED, job("1", lease=LEASE, walltime_s=60.0), job("2", lease=f.Lease(kind="best-effort")))
-    assert why(desk, "1")["params"] == {"starts_at": 500.0, "ends_at": 560.0}
-    assert why(desk, "2")["code"] == Code.QUEUE
+    assert why(desk, "1") == {"code": "lease_starts_at", "starts_at": 500.0, "ends_at": 560.0}
+    assert why(desk, "2")["code"] == "queue"
 
 
 # -------------------------------------------------------------------------------------------------------------- accounting
@@ -117,7 +117,7 @@ def test_for_whom_a_share_is_given_back(claimants: tuple[str, ...], to: tuple[st
     kinds = {"hpc": "batch", "bio": "batch", "chem": "batch", "web": "web"}
     config = CloudConfig(name="c", departments=tuple(_department(name, kind) for name, kind in kinds.items()))
     desk = Desk().play(("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config)), *granted())
-    why = because(Code.BATCH_SHARE)
+    why = because.BatchShare()
     desk.play(("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=1.0, claimants=claimants, reason=why)))
     assert desk.core.accounting.state.claimants["hpc"] == to
 
@@ -156,30 +156,30 @@ def test_names_are_kept_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("condition", "exit", "code"),
     [
-        ("afterok", 0, Code.QUEUE),
-        ("afterok", 1, Code.DEPENDENCY_FAILED),
-        ("afternotok", 0, Code.DEPENDENCY_FAILED),
-        ("afternotok", 1, Code.QUEUE),
-        ("afterany", 1, Code.QUEUE),
+        ("afterok", 0, because.Queue),
+        ("afterok", 1, because.DependencyFailed),
+        ("afternotok", 0, because.DependencyFailed),
+        ("afternotok", 1, because.Queue),
+        ("afterany", 1, because.Queue),
     ],
 )
 @pytest.mark.parametrize("unit", ["1", "1_1"])
-def test_what_a_dependency_says_when_it_is_over(condition: Any, exit: int, code: Code, unit: str) -> None:
+def test_what_a_dependency_says_when_it_is_over(condition: Any, exit: int, code: because.Kind, unit: str) -> None:
     array = (1,) if "_" in unit else ()
     after = (Dependency(job=unit, condition=condition),)
     desk = Desk().play(ADOPTED, *granted(), job("1", array=array), job("2", after=after), placed(unit))
-    assert why(desk, "2")["code"] == Code.DEPENDENCY
+    assert why(desk, "2")["code"] == "dependency"
     desk.play(reported(unit=unit, exit=exit))
-    assert why(desk, "2")["code"] == code
+    assert why(desk, "2")["code"] == because.tag(code)
 
 
 def test_a_limit_counts_what_runs_now_however_often_it_began() -> None:
     desk = limited(limits=BatchLimits(jobs_running_max=1)).play(job("1"), job("2"))
     for attempt in (1, 2, 3):
-        assert why(desk, "2")["code"] == Code.QUEUE
+        assert why(desk, "2")["code"] == "queue"
         desk.play(placed(attempt=attempt))
-        assert why(desk, "2")["code"] == Code.USER_LIMIT
-        assert why(desk, "2")["params"]["limit"] == "jobs_running_max"
+        assert why(desk, "2")["code"] == "user_limit"
+        assert why(desk, "2")["limit"] == "jobs_running_max"
         desk.play(closed(attempt=attempt))
 
 
@@ -229,7 +229,7 @@ def test_an_instance_serves_from_its_beginning_until_it_breaks() -> None:
 
 
 def test_an_instance_that_makes_way_is_no_preempted_job() -> None:
-    stopped = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.KILL, why=because(Code.RECLAIMED))
+    stopped = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.KILL, why=because.Reclaimed())
     desk = Desk().play(*WEB, ("scheduler.web", stopped))
     assert desk.core.state.tallies.preempted == {}
 

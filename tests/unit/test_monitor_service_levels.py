@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.core.service_levels import BOUNDS_S, Shortage, Times
 from services.monitor.metrics.collect import ReadModel
@@ -103,7 +103,7 @@ def test_shortfall_counts_instances_that_are_wanted_and_not_in_service() -> None
     short = desk.core.state.levels.short["web"]
     assert desk.custody.state.at == begun + 8
     assert short.until(begun + 100) == 2 * 4 + 1 * 4
-    drains = f.InstanceDraining(unit="web.1", attempt=1, until=1000.0, reason=because(Code.SCALE_DOWN))
+    drains = f.InstanceDraining(unit="web.1", attempt=1, until=1000.0, reason=because.ScaleDown())
     desk.play(("scheduler.web", drains))
     assert short.until(desk.custody.state.at + 10) == 12 + 10, "who drains does not count"
 
@@ -128,7 +128,7 @@ def test_a_department_that_is_closed_claims_nothing_and_is_short_of_nothing(desk
 
 def test_why_attempts_ended_is_counted_by_what_became_of_them() -> None:
     desk = Desk().play(ADOPTED, *HOSTS, quota("web", 2), granted("h1", "web"), *instance(1, "h1"))
-    closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because(Code.DRAINED))
+    closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.STOPPED, why=because.Drained())
     desk.play(("scheduler.web", closed))
     assert desk.core.state.levels.ended == {"web": {"drained": {"stopped": 1}}}
 

@@ -8,8 +8,8 @@ import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.reasons import Code, because
 from services.monitor.metrics.collect import ReadModel
 from tests.support.closing import closing
 from tests.unit.test_custody_rules import Step
@@ -20,8 +20,8 @@ def observed(start: float, end: float, **fields: Any) -> Step:
     return "scheduler.web", f.LoadObserved(dept="web", start=start, end=end, samples=1, **fields)
 
 
-def wants(instances: int, code: Code) -> Step:
-    return "scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=instances, reason=because(code))
+def wants(instances: int, code: because.Kind) -> Step:
+    return "scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=instances, reason=code())
 
 
 def view(desk: Desk) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def test_errors_are_shown_as_they_were_observed() -> None:
 
 
 def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not() -> None:
-    desk = Desk().play(ADOPTED, observed(0, 1, requests_per_s=400.0, claim=2), wants(2, Code.UTILISATION_HIGH))
+    desk = Desk().play(ADOPTED, observed(0, 1, requests_per_s=400.0, claim=2), wants(2, because.UtilisationHigh))
     registry = CollectorRegistry()
     registry.register(ReadModel(desk.core, desk.views, lambda: 10.0))
 
@@ -68,22 +68,22 @@ def test_a_number_that_is_held_for_want_of_a_signal_is_an_alert_until_it_is_not(
         return desk.views.department("web")["signal_missing_since"], line.rpartition(" ")[2]
 
     assert missing() == (None, "0.0")
-    desk.play(wants(2, Code.SIGNAL_MISSING))
+    desk.play(wants(2, because.SignalMissing))
     since = "1970-01-01T00:00:01.000Z"  # when somebody said it last
     assert missing() == (since, "1.0")
-    desk.play(wants(4, Code.SCALED_BY_PERSON), wants(4, Code.SIGNAL_MISSING))  # another number ends no silence
+    desk.play(wants(4, because.ScaledByPerson), wants(4, because.SignalMissing))  # another number ends no silence
     assert missing() == (since, "1.0")
-    desk.play(wants(4, Code.ROOM_BESIDE))  # nor do hosts beside them
+    desk.play(wants(4, because.RoomBeside))  # nor do hosts beside them
     assert missing() == (since, "1.0")
-    desk.play(wants(2, Code.UTILISATION_STEADY))
+    desk.play(wants(2, because.UtilisationSteady))
     assert missing() == (None, "0.0")
 
 
 def silence(*steps: Step, cloud: CloudConfig | None = None) -> Any:
     adopted = ADOPTED if cloud is None else ("provisioner", msgspec.structs.replace(ADOPTED[1], config=cloud))
-    desk = Desk().play(adopted, *steps, wants(2, Code.SIGNAL_MISSING))
+    desk = Desk().play(adopted, *steps, wants(2, because.SignalMissing))
     first = desk.views.department("web")["signal_missing_since"]
-    desk.play(wants(3, Code.SCALED_BY_PERSON), wants(3, Code.SIGNAL_MISSING))
+    desk.play(wants(3, because.ScaledByPerson), wants(3, because.SignalMissing))
     assert desk.views.department("web")["signal_missing_since"] == first
     desk.core.load(desk.core.dump())
     return desk.core.state.loads.silent["web"]
@@ -107,6 +107,6 @@ def test_silence_begins_with_the_last_word_of_the_load_as_why_tells_it() -> None
 
 
 def test_a_department_that_is_gone_misses_no_signal() -> None:
-    desk = Desk().play(ADOPTED, observed(0, 1, utilisation=0.5), wants(2, Code.SIGNAL_MISSING))
+    desk = Desk().play(ADOPTED, observed(0, 1, utilisation=0.5), wants(2, because.SignalMissing))
     desk.play(*closing(desk.core.custody, "web"))
     assert (desk.core.state.loads.silent, desk.core.state.loads.last) == ({}, {})

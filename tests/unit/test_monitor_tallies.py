@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.monitor.core import counters
 from services.monitor.core.counters import FLAP_WINDOW_S, FLAPS, State
 from tests.unit.test_custody_rules import Step, granted, host, job, placed, reported
@@ -17,12 +17,12 @@ def told(desk: Desk) -> State:
     return desk.core.state.tallies
 
 
-def notice(code: Code, hosts: int = 0) -> Step:
-    return ("provisioner", f.QuotaChanged(dept="hpc", hosts=hosts, by=0.0, reason=because(code)))
+def notice(code: because.Kind, hosts: int = 0) -> Step:
+    return ("provisioner", f.QuotaChanged(dept="hpc", hosts=hosts, by=0.0, reason=code()))
 
 
-def closed(code: Code, disposal: Disposal = Disposal.REQUEUE) -> Step:
-    return ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=because(code)))
+def closed(code: because.Kind, disposal: Disposal = Disposal.REQUEUE) -> Step:
+    return ("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=disposal, why=code()))
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_an_attempt_that_failed_and_was_not_the_last_is_a_retry() -> None:
 def test_a_wait_ends_with_the_first_attempt_and_is_no_second_time() -> None:
     desk = Desk().play(ADOPTED, *granted(), job(), ("admission", f.JobHeld(job="1", user="a")))
     desk.play(
-        ("admission", f.JobResumed(job="1", user="a")), placed(), BEGAN, closed(Code.RECLAIMED), placed(attempt=2)
+        ("admission", f.JobResumed(job="1", user="a")), placed(), BEGAN, closed(because.Reclaimed), placed(attempt=2)
     )
     waits = told(desk).waits["hpc"]
     assert (waits.sum_s, sum(waits.counts)) == (3.0, 1)
@@ -53,31 +53,33 @@ def test_a_wait_ends_with_the_first_attempt_and_is_no_second_time() -> None:
 @pytest.mark.parametrize(
     ("noticed", "code", "cause"),
     [
-        (Code.WEB_DEMAND, Code.RECLAIMED, "web_demand"),
-        (Code.BATCH_SHARE, Code.HOST_TAKEN, "batch_share"),
-        (Code.WEB_DEMAND, Code.MADE_WAY, "made_way"),
-        (None, Code.RECLAIMED, "reclaimed"),
+        (because.WebDemand, because.Reclaimed, "web_demand"),
+        (because.BatchShare, because.HostTaken, "batch_share"),
+        (because.WebDemand, because.Preempted, "preempted"),
+        (None, because.Reclaimed, "reclaimed"),
     ],
 )
-def test_who_made_way_did_so_for_what_the_notice_said(desk: Desk, noticed: Code | None, code: Code, cause: str) -> None:
+def test_who_made_way_did_so_for_what_the_notice_said(
+    desk: Desk, noticed: because.Kind | None, code: because.Kind, cause: str
+) -> None:
     desk.play(*([notice(noticed)] if noticed else []), closed(code))
     assert told(desk).preempted == {"hpc": {cause: 1}}
 
 
 @pytest.mark.parametrize("disposal", [Disposal.SUSPEND, Disposal.MIGRATE, Disposal.KILL])
 def test_who_goes_on_elsewhere_or_not_at_all_made_way_too(desk: Desk, disposal: Disposal) -> None:
-    desk.play(notice(Code.LENDING), closed(Code.RECLAIMED, disposal))
+    desk.play(notice(because.Lending), closed(because.Reclaimed, disposal))
     assert told(desk).preempted == {"hpc": {"lending": 1}}
 
 
-@pytest.mark.parametrize("code", [Code.VM_ENDED, Code.HOST_LOST, Code.BALANCED])
-def test_what_fails_or_is_balanced_makes_no_way(desk: Desk, code: Code) -> None:
-    desk.play(notice(Code.WEB_DEMAND), closed(code))
+@pytest.mark.parametrize("code", [because.EndedVm, because.LostHost, because.Balanced])
+def test_what_fails_or_is_balanced_makes_no_way(desk: Desk, code: because.Kind) -> None:
+    desk.play(notice(because.WebDemand), closed(code))
     assert told(desk).preempted == {}
 
 
 def test_a_quota_that_leaves_what_is_held_is_no_notice(desk: Desk) -> None:
-    desk.play(notice(Code.WEB_DEMAND, hosts=1), closed(Code.RECLAIMED))
+    desk.play(notice(because.WebDemand, hosts=1), closed(because.Reclaimed))
     assert told(desk).preempted == {"hpc": {"reclaimed": 1}}
 
 
@@ -115,14 +117,14 @@ def test_cpu_that_guests_reported_adds_up(desk: Desk) -> None:
 
 
 def test_what_is_folded_survives_a_snapshot(desk: Desk) -> None:
-    desk.play(notice(Code.WEB_DEMAND))
+    desk.play(notice(because.WebDemand))
     before = desk.core.dump()
     desk.core.load(before)
     assert desk.core.dump() == before
-    desk.play(closed(Code.RECLAIMED))
+    desk.play(closed(because.Reclaimed))
     assert told(desk).preempted == {"hpc": {"web_demand": 1}}
 
 
 def test_every_outcome_and_cause_is_a_label_that_is_declared() -> None:
-    assert set(counters.CAUSES) <= set(Code)
+    assert set(counters.CAUSES) <= set(because.BY_CODE)
     assert set(counters.OUTCOMES) == {"completed", "ended_early", "failed", "timeout", "cancelled", "killed"}

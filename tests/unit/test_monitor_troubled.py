@@ -8,14 +8,15 @@ import msgspec
 from prometheus_client import CollectorRegistry, generate_latest
 
 from phoenix.cli.departments import render
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.monitor.explain.troubled import Troubled
 from services.monitor.explain.why_waiting import SILENT_MAX
 from services.monitor.metrics.collect import ReadModel
 from tests.support.page import CLOUD, adopted
 from tests.unit.test_monitor_core import Desk
 
-DROPPED = because(Code.SIGNALS_DROPPED, signal="cpu", source="b1", why="late", count=5, off_s=-9.0)
+DROPPED = because.SignalsDropped(signal="cpu", source="b1", why="late", count=5, off_s=-9.0)
 TOLD = "5 cpu signals of b1 were dropped: its clock is 9.0 s behind"
 
 
@@ -78,7 +79,7 @@ async def test_who_does_not_answer_for_a_while_says_nothing_any_more() -> None:
 
 async def test_what_the_journal_tells_is_not_said_twice() -> None:
     desk, scheduler, troubled = house()
-    scheduler.troubles = [because(Code.SIGNAL_MISSING, timeout_s=10.0)]
+    scheduler.troubles = [because.SignalMissing(timeout_s=10.0)]
     await troubled.look()
     assert "nobody has said" not in render([row(desk)])
 

@@ -9,15 +9,16 @@ import msgspec
 import orjson
 import pytest
 
+from schemas import reasons as because
 from schemas.facts import Lease
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.monitor import parts
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
 from services.monitor.http.page_state import Picture
 from tests.unit.test_custody_rules import job
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
-SHORT = because(Code.WAITS_FOR_HOSTS, nodes=14, short=1)
+SHORT = because.WaitsForHosts(nodes=14, short=1)
 
 
 class Scheduler:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.scheduler.lookahead.why import why
 from tests.support.leases import closings, external, lease, placements, settle, site, told, until
 from tests.support.scheduling import core
@@ -24,7 +24,7 @@ def test_a_lease_starts_at_its_time_and_ends_with_its_slot() -> None:
     assert placements(world) == []
     until(world, START + 200)
     assert placements(world) == [(50, job)]
-    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert closings(world) == [(150, job, Disposal.STOPPED, because.LeaseEnded)]
     assert world.states()[job] == "stopped"
 
 
@@ -43,7 +43,7 @@ def test_who_makes_way_is_told_as_long_before_as_its_suspension_takes() -> None:
     settle(world)
     job = lease(world, 200)
     until(world, START + 400)
-    assert closings(world)[0] == (170, other, Disposal.SUSPEND, Code.MADE_WAY)
+    assert closings(world)[0] == (170, other, Disposal.SUSPEND, because.Preempted)
     assert placements(world) == [(0, other), (200, job), (300, other)]
 
 
@@ -54,7 +54,7 @@ def test_where_nothing_can_be_suspended_it_is_requeued_in_time_to_end() -> None:
     job = lease(world, 200)
     until(world, START + 201)
     kill_s = 5.0
-    assert closings(world) == [(200 - kill_s - 2, other, Disposal.REQUEUE, Code.MADE_WAY)]
+    assert closings(world) == [(200 - kill_s - 2, other, Disposal.REQUEUE, because.Preempted)]
     assert (200, job) in placements(world)
 
 
@@ -76,13 +76,13 @@ def test_production_that_runs_already_is_not_ended_for_a_lease() -> None:
     settle(world)
     job = lease(world, 50)
     until(world, START + 60)
-    assert why(core(world), job, world.now)[0].code is Code.LEASE_LATE
+    assert type(why(core(world), job, world.now)[0]) is because.LeaseLate
     world.report(long)
     world.settle()
     start = told(world, f.UnitPlaced)[-1][1]
-    assert (start.unit, start.reason.params["late_s"]) == (job, 10)
+    assert (start.unit, because.fields(start.reason)["late_s"]) == (job, 10)
     until(world, START + 151)
-    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)], "its end stays"
+    assert closings(world) == [(150, job, Disposal.STOPPED, because.LeaseEnded)], "its end stays"
 
 
 def test_a_lease_that_cannot_get_its_hosts_keeps_none_from_one_that_is_due() -> None:
@@ -95,8 +95,8 @@ def test_a_lease_that_cannot_get_its_hosts_keeps_none_from_one_that_is_due() -> 
     until(world, START + 30)
     assert placements(world) == [(8, first)]
     assert world.states()[late] == "pending", "from jobs the third host is kept"
-    codes = [(reason.code, reason.params.get("short")) for reason in why(core(world), wide, world.now)]
-    assert codes == [(Code.LEASE_LATE, None), (Code.WAITS_FOR_HOSTS, 4)]
+    codes = [(type(reason), because.fields(reason).get("short")) for reason in why(core(world), wide, world.now)]
+    assert codes == [(because.LeaseLate, None), (because.WaitsForHosts, 4)]
     until(world, START + 61)
     assert placements(world) == [(8, first), (60, late)]
 
@@ -132,7 +132,7 @@ def test_who_begins_late_makes_way_in_time_though_it_would_have_been_away(
     world.now = START + begins_at
     until(world, START + 100)
     how = Disposal.SUSPEND if begins_at < told_at else Disposal.REQUEUE
-    assert closings(world) == [(told_at, other, how, Code.MADE_WAY)]
+    assert closings(world) == [(told_at, other, how, because.Preempted)]
     assert placements(world) == [(0, other), (100, job)]
 
 
@@ -146,7 +146,7 @@ def test_without_preemption_best_effort_keeps_away_and_what_runs_makes_the_lease
     assert world.states()[kept] == "pending"
     until(world, START + 600)
     assert world.states()[job] == "pending"
-    assert [reason.code for reason in why(core(world), job, world.now)] == [Code.LEASE_OVER]
+    assert [type(reason) for reason in why(core(world), job, world.now)] == [because.LeaseOver]
     assert placements(world)[-1] == (200, kept), "a slot that has passed is in nobody's way"
 
 
@@ -231,7 +231,7 @@ def test_an_extension_moves_the_end_also_while_it_runs(walltime_s: float, ends_s
     until(world, START + 80)
     world.write("admission", f.LeaseExtended(job=job, walltime_s=walltime_s))
     until(world, START + 400)
-    assert closings(world) == [(ends_s, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert closings(world) == [(ends_s, job, Disposal.STOPPED, because.LeaseEnded)]
 
 
 def test_an_extension_of_one_that_waits_keeps_its_room_longer() -> None:
@@ -247,7 +247,7 @@ def test_a_best_effort_lease_ends_as_agreed_too() -> None:
     world = site(1)
     job = external(world, walltime_s=30.0)
     until(world, START + 40)
-    assert closings(world) == [(30, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert closings(world) == [(30, job, Disposal.STOPPED, because.LeaseEnded)]
 
 
 def test_who_waits_for_a_lease_to_end_well_goes_on_when_its_time_is_over() -> None:
@@ -275,7 +275,7 @@ def test_a_lease_whose_hosts_are_lacking_has_what_is_there_kept_and_starts_when_
     until(world, START + 70)
     assert placements(world) == [], long
     reason = why(core(world), job, world.now)[0]
-    assert (reason.code, reason.params["late_s"]) == (Code.LEASE_LATE, 20)
+    assert (type(reason), because.fields(reason)["late_s"]) == (because.LeaseLate, 20)
     world.grant("hpc", "h2")
     world.settle()
     assert placements(world) == [(70, job)]
@@ -288,7 +288,7 @@ def test_a_lease_whose_host_is_lost_starts_again_within_its_slot() -> None:
     world.lose(world.unit(job).hosts[0])
     until(world, START + 200)
     assert [unit for _, unit in placements(world)] == [job, job]
-    assert closings(world)[-1] == (150, job, Disposal.STOPPED, Code.LEASE_ENDED)
+    assert closings(world)[-1] == (150, job, Disposal.STOPPED, because.LeaseEnded)
 
 
 def test_a_slot_ends_although_the_guests_have_not_called() -> None:
@@ -297,7 +297,7 @@ def test_a_slot_ends_although_the_guests_have_not_called() -> None:
     world.settle()
     world.now += 100
     world.settle()
-    assert closings(world) == [(100, job, Disposal.STOPPED, Code.LEASE_ENDED)]
+    assert closings(world) == [(100, job, Disposal.STOPPED, because.LeaseEnded)]
 
 
 def test_a_held_lease_has_no_slot_kept() -> None:
@@ -305,7 +305,7 @@ def test_a_held_lease_has_no_slot_kept() -> None:
     job, other = lease(world, 50, held=True), world.submit(cores=4, walltime_s=100.0)
     until(world, START + 60)
     assert placements(world) == [(0, other)]
-    assert why(core(world), job, world.now)[0].code is Code.HELD
+    assert type(why(core(world), job, world.now)[0]) is because.Held
 
 
 def test_why_tells_when_a_lease_starts_and_who_leaves_it_the_room() -> None:
@@ -313,14 +313,18 @@ def test_why_tells_when_a_lease_starts_and_who_leaves_it_the_room() -> None:
     job, long = lease(world, 50), world.submit(cores=4, walltime_s=100.0)
     world.settle()
     [reason] = why(core(world), job, world.now)
-    assert reason.code is Code.LEASE_STARTS_AT
-    assert (reason.params["starts_at"], reason.params["in_s"], reason.params["ends_at"]) == (
+    assert type(reason) is because.LeaseStartsAt
+    assert (because.fields(reason)["starts_at"], because.fields(reason)["in_s"], because.fields(reason)["ends_at"]) == (
         START + 50,
         50,
         START + 150,
     )
     first = why(core(world), long, world.now)[0]
-    assert (first.code, first.params["job"], first.params["gap_s"]) == (Code.LEASE_KEEPS_ROOM, job, 50)
+    assert (type(first), because.fields(first)["job"], because.fields(first)["gap_s"]) == (
+        because.LeaseKeepsRoom,
+        job,
+        50,
+    )
 
 
 @pytest.mark.parametrize("order", ["first-fit", "fcfs", "easy", "conservative", "shortest-first"])
@@ -334,8 +338,8 @@ def test_elsewhere_a_lease_starts_in_its_slot_first_of_all_and_nobody_makes_way(
     until(world, START + 50)
     assert placements(world) == [(0, before), (50, job)]
     until(world, START + 160)
-    assert closings(world) == [(150, job, Disposal.STOPPED, Code.LEASE_ENDED)]
-    assert [reason.code for reason in why(core(world), missed, world.now)] == [Code.LEASE_OVER]
+    assert closings(world) == [(150, job, Disposal.STOPPED, because.LeaseEnded)]
+    assert [type(reason) for reason in why(core(world), missed, world.now)] == [because.LeaseOver]
 
 
 def test_a_snapshot_before_a_slot_misses_nothing() -> None:

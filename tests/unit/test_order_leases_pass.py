@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from schemas import reasons as because
 from services.scheduler.core.policies.order_leases import plan
 from tests.support.leases import external, lease, placements, settle, site, until
 from tests.support.scheduling import core
@@ -65,7 +66,7 @@ def test_how_late_a_lease_starts_is_told_in_milliseconds() -> None:
     world.now += 10.12345
     mine = core(world)
     [start] = plan(mine.view.situation(world.now, mine.view.room)).starts
-    assert start.reason.params["late_s"] == 10.123
+    assert because.fields(start.reason)["late_s"] == 10.123
 
 
 @pytest.mark.parametrize(("gap_s", "resumes"), [(39.0, False), (40.0, True)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.reasons import Code
+from schemas import reasons as because
 from tests.support.leases import closings, external, lease, placements, settle, site, until
 from tests.support.world import START
 
@@ -75,7 +75,7 @@ def test_a_lease_that_is_late_whoever_goes_waits_for_what_is_being_saved_already
     until(world, START + 80)
     first = lease(world, 20, walltime_s=30.0)
     until(world, START + 130)
-    assert [unit for _, unit, _, code in closings(world) if code is Code.MADE_WAY] == [other], dear
+    assert [unit for _, unit, _, code in closings(world) if code is because.Preempted] == [other], dear
     assert placements(world)[2:] == [(100, first), (130, second)]
 
 

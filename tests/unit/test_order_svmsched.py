@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason
 from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies.order_svmsched import in_turn
 from services.scheduler.core.policies.order_svmsched_shares import needs
@@ -62,9 +62,7 @@ def test_a_long_job_never_pushes_its_service_above_its_share() -> None:
     world.settle()
     assert [world.states()[job] for job in jobs] == ["open", "open", "pending", "pending"]
     (first, *_) = why(core(world), jobs[2], world.now)
-    assert first == Reason(
-        code=Code.SHARE_FULL, params={"service": "a", "share_pct": 33.33, "used_pct": 33.33, "with_it_pct": 50.0}
-    )
+    assert first == because.ShareFull(service="a", share_pct=33.33, used_pct=33.33, with_it_pct=50.0)
     world.report(jobs[0])
     assert started(world) == [jobs[2]]
 
@@ -85,7 +83,7 @@ def test_the_reason_says_who_borrows_and_how_much() -> None:
     start(world, long(world, "a", 4))
     short(world, "a", 2)
     (fact,) = [x for x in decide(world) if isinstance(x, f.UnitPlaced)]
-    assert fact.reason == Reason(code=Code.BORROWS, params={"service": "a", "used_pct": 50.0, "share_pct": 33.33})
+    assert fact.reason == because.Borrows(service="a", used_pct=50.0, share_pct=33.33)
 
 
 def test_the_first_short_one_borrows_not_the_last() -> None:
@@ -143,7 +141,7 @@ def test_who_names_no_known_service_may_only_borrow() -> None:
     world = shared(1)
     nobody, brief = long(world, "", 1), short(world, "other", 1)
     assert started(world) == [brief]
-    assert why(core(world), nobody, world.now)[0].code is Code.SHARE_FULL
+    assert type(why(core(world), nobody, world.now)[0]) is because.ShareFull
 
 
 def test_shares_are_of_the_hosts_that_may_be_used() -> None:
@@ -151,7 +149,7 @@ def test_shares_are_of_the_hosts_that_may_be_used() -> None:
     job = long(world, "a", 4)
     world.cordon("h3")  # 8 cores are left: 2 2/3 each
     assert started(world) == []
-    assert why(core(world), job, world.now)[0].params["with_it_pct"] == 50.0
+    assert because.fields(why(core(world), job, world.now)[0])["with_it_pct"] == 50.0
 
 
 def test_an_exclusive_job_uses_whole_hosts() -> None:
@@ -220,7 +218,7 @@ def test_best_effort_makes_way_for_production_the_newest_first() -> None:
     newest = best_effort(world)
     start(world, newest)
     job = long(world, "b", 4)
-    assert closed(world) == {newest: (Disposal.SUSPEND, Code.MADE_WAY)}
+    assert closed(world) == {newest: (Disposal.SUSPEND, because.Preempted)}
     assert placed(world) == {job: world.unit(newest).hosts}
     world.settle()
     assert world.voids == []
@@ -235,7 +233,7 @@ def test_only_those_make_way_that_must() -> None:
     world.now += 1
     start(world, best_effort(world, 1))
     job = long(world, "a", 3)  # beside one of the small ones on h2: the older one is spared
-    assert closed(world) == {"3": (Disposal.SUSPEND, Code.MADE_WAY)}
+    assert closed(world) == {"3": (Disposal.SUSPEND, because.Preempted)}
     assert placed(world)[job] == ("h2",)
 
 
@@ -245,14 +243,14 @@ def test_who_went_in_thought_and_would_not_help_stays() -> None:
     world.now += 1
     start(world, best_effort(world, 1))  # the newest, beside production
     long(world, "a", 4)
-    assert closed(world) == {older: (Disposal.SUSPEND, Code.MADE_WAY)}
+    assert closed(world) == {older: (Disposal.SUSPEND, because.Preempted)}
 
 
 def test_where_it_cannot_be_suspended_it_is_requeued_or_as_it_wishes() -> None:
     world = shared(1, able=False, services={"a": 1.0})
     start(world, best_effort(world, 2), best_effort(world, 2, on_reclaim="kill"))
     long(world, "a", 4)
-    assert closed(world) == {"2": (Disposal.KILL, Code.MADE_WAY), "1": (Disposal.REQUEUE, Code.MADE_WAY)}
+    assert closed(world) == {"2": (Disposal.KILL, because.Preempted), "1": (Disposal.REQUEUE, because.Preempted)}
     world.settle()
     assert core(world).state.again["1"].requeues == 1
 
@@ -282,7 +280,7 @@ def test_who_makes_way_and_ends_anyway_ends_once() -> None:
     start(world, job)
     world.cancel(job)
     after = long(world, "a", 4)
-    assert closed(world) == {job: (Disposal.CANCELLED, Code.CANCELLED)}
+    assert closed(world) == {job: (Disposal.CANCELLED, because.Cancelled)}
     world.settle()
     assert (world.voids, world.states()[after]) == ([], "open")
 
@@ -302,7 +300,7 @@ def test_what_web_claims_production_is_disposed_of_as_the_department_says_and_go
     world.now += 5
     later = short(world, "a", 4)
     world.quota("hpc", 1)
-    assert closed(world) == dict.fromkeys((spare, first), (Disposal.SUSPEND, Code.RECLAIMED))
+    assert closed(world) == dict.fromkeys((spare, first), (Disposal.SUSPEND, because.Reclaimed))
     world.settle()
     world.report(brief)
     assert started(world) == [first]  # before what came later: its work is saved
@@ -320,7 +318,7 @@ def test_suspended_best_effort_is_resumed_first_and_where_it_was() -> None:
     fresh = best_effort(world, 1, priority=9)
     world.report(first)
     facts = [fact for fact in decide(world) if isinstance(fact, f.UnitPlaced)]
-    assert (facts[0].hosts, facts[0].reason) == (("h1",), Reason(code=Code.RESUMES))
+    assert (facts[0].hosts, facts[0].reason) == (("h1",), because.Resumes())
     assert [fact.unit for fact in facts] == [victim, fresh]
     world.settle()
     assert (core(world).state.again[victim].used_s, world.states()[victim]) == (5.0, "open")
@@ -330,7 +328,7 @@ def test_when_hosts_must_go_back_best_effort_goes_first() -> None:
     world = shared(3, services={"a": 1.0})
     start(world, best_effort(world, 4, nodes=2), short(world, "a", 4))  # by size the other one would be the victim
     world.quota("hpc", 2)
-    assert closed(world) == {"1": (Disposal.SUSPEND, Code.RECLAIMED)}
+    assert closed(world) == {"1": (Disposal.SUSPEND, because.Reclaimed)}
     world.quota("hpc", 0)
     assert list(closed(world)) == ["1", "2"]
 
@@ -344,7 +342,7 @@ def test_it_goes_elsewhere_if_there_is_no_room_where_it_was() -> None:
     world.report(other)
     (fact,) = [fact for fact in decide(world) if isinstance(fact, f.UnitPlaced)]
     assert (fact.unit, fact.hosts) == (victim, ("h1",))
-    assert fact.reason == Reason(code=Code.RESUMES, params={"from_hosts": list(world.unit(production).hosts)})
+    assert fact.reason == because.Resumes(from_hosts=list(world.unit(production).hosts))
 
 
 def test_best_effort_takes_turns_in_order_of_date_and_passes_over_what_does_not_fit() -> None:
@@ -417,9 +415,9 @@ def test_room_is_kept_for_the_oldest_and_why_says_so() -> None:
     late = short(world, "a", 1)
     early = world.submit(service="a", cores=1, walltime_s=SHORT_S - 60)
     assert started(world) == [early]
-    reasons = {reason.code: reason.params for reason in why(core(world), head, world.now)}
-    assert reasons[Code.WAITS_FOR_HOSTS]["reserved_in_s"] == SHORT_S - 60
-    assert why(core(world), late, world.now)[0].code is Code.SHARE_FULL
+    reasons = {type(reason): because.fields(reason) for reason in why(core(world), head, world.now)}
+    assert reasons[because.WaitsForHosts]["reserved_in_s"] == SHORT_S - 60
+    assert type(why(core(world), late, world.now)[0]) is because.ShareFull
 
 
 def test_siblings_do_not_fill_the_share_that_the_head_waits_for() -> None:
@@ -473,7 +471,7 @@ def test_no_transition_but_those_of_the_life_cycle() -> None:
     facts: dict[str, f.Fact] = {
         "begins": f.AttemptBegan(**attempt),  # type: ignore[arg-type]
         "ends": f.AttemptReported(**attempt, exit=0),  # type: ignore[arg-type]
-        "is suspended": f.AttemptClosed(**attempt, disposal=Disposal.SUSPEND, why=Reason(code=Code.MADE_WAY)),  # type: ignore[arg-type]
+        "is suspended": f.AttemptClosed(**attempt, disposal=Disposal.SUSPEND, why=because.Preempted()),  # type: ignore[arg-type]
     }
 
     def void(name: str) -> bool:
@@ -491,5 +489,5 @@ def test_no_transition_but_those_of_the_life_cycle() -> None:
     assert world.unit(waiting).attempt == 2
     assert [void("begins"), void("is suspended")] == [True, True]  # of the first attempt
     world.report(waiting)
-    late = f.AttemptClosed(unit=waiting, attempt=2, disposal=Disposal.SUSPEND, why=Reason(code=Code.MADE_WAY))
+    late = f.AttemptClosed(unit=waiting, attempt=2, disposal=Disposal.SUSPEND, why=because.Preempted())
     assert world.write("scheduler.hpc", late)[0][1].void is not None  # final

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientPayloadError, ClientResponse
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain import text as sentences
 from services.monitor.http import decisions, stream
 from services.monitor.http.decisions import Decisions
@@ -169,7 +169,7 @@ def test_every_kind_that_is_told_is_one() -> None:
 
 
 async def test_alerts_say_who_claims_and_who_is_silent(house: House) -> None:
-    silent = because(Code.SIGNAL_MISSING)
+    silent = because.SignalMissing()
     house.desk.play(("scheduler.web", f.DemandChanged(dept="web", hosts=2, instances=2, reason=silent)))
     alerts = (await picture(house))["alerts"]
     assert list(alerts["signal_missing"]) == ["web"]

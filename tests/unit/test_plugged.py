@@ -10,8 +10,8 @@ import pytest
 
 from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import Scenario, WebInput
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, WebPolicy
-from schemas.reasons import Code, because
 from services.domain.exits import Exit, Stop
 from services.scheduler.core.batch import best_effort
 from services.scheduler.core.policies import plugged, registry
@@ -33,7 +33,7 @@ RULE = """'''As many as it is told.
 Source: this test.
 '''
 import msgspec
-from phoenix.plugin.policies import Code, Rule, because, settings
+from phoenix.plugin.policies import Rule, because, settings
 
 API = 1
 
@@ -44,7 +44,7 @@ def follow(memory, heard, policy):
     return memory
 
 def wanted(memory, serving, current, policy):
-    return {number}, because(Code.BY_POLICY, policy="told")
+    return {number}, because.ByPolicy(policy="told")
 
 RULE = Rule(follow, wanted, hurried=False)
 """
@@ -92,7 +92,7 @@ def test_a_choice_of_a_wrong_form_is_told(choice: Any, told: str) -> None:
         assert choose(HOSTS, CROWD, 1) == choice
 
 
-WHY = because(Code.BY_POLICY)
+WHY = because.ByPolicy()
 
 
 class Odd(str):
@@ -125,10 +125,13 @@ def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any
         (start(hosts=("h2", "h2")), "it gives '3' the hosts ('h2', 'h2'): 1 different ones are needed"),
         (start()._replace(shape=Shape(1, 2, 256, False)), "it gives '3' another shape: Shape(nodes=1, cores=2"),
         (start(reason="because"), "it starts '3' without a Reason"),
-        (start(reason=because(Code.BY_POLICY, x={"a": 1})), "it starts '3' with a Reason that cannot be written"),
-        (start(reason=because(Code.BY_POLICY, x=float("inf"))), "it starts '3' with a Reason that cannot be written"),
-        (start(reason=because(Code.BY_POLICY, x=10**40)), "it starts '3' with a Reason that cannot be written"),
-        (start(reason=because(Code.BY_POLICY, x="x" * 5000)), "it starts '3' with a Reason of 50"),
+        (start(reason=because.ByPolicy(details={"x": {"a": 1}})), "it starts '3' with a Reason that cannot be written"),
+        (
+            start(reason=because.ByPolicy(details={"x": float("inf")})),
+            "it starts '3' with a Reason that cannot be written",
+        ),
+        (start(reason=because.ByPolicy(details={"x": 10**40})), "it starts '3' with a Reason that cannot be written"),
+        (start(reason=because.ByPolicy(details={"x": "x" * 5000})), "it starts '3' with a Reason of 50"),
         (start(victims=None), "who makes way for '3' should be a tuple of units, not None"),
         (start(victims=("1",)), "'1' shall make way, and is no best-effort that runs"),
         (start(victims=("3",)), "'3' shall make way, and is no best-effort that runs"),
@@ -233,16 +236,16 @@ def test_starts_of_a_wrong_form_are_told(answer: Any, told: str) -> None:
 
 @pytest.mark.parametrize(("more", "told"), [(0, ""), (1, f"with a Reason of {REASON_MAX + 1} bytes")])
 def test_a_reason_has_at_most_so_many_bytes(more: int, told: str) -> None:
-    short = len(msgspec.json.encode(because(Code.BY_POLICY, x="")))
-    found = plugged.wrong_reason(because(Code.BY_POLICY, x="x" * (REASON_MAX - short + more)))
+    short = len(msgspec.json.encode(because.ByPolicy(details={"x": ""})))
+    found = plugged.wrong_reason(because.ByPolicy(details={"x": "x" * (REASON_MAX - short + more)}))
     assert found.startswith(told) if told else found == ""
 
 
 def test_what_is_written_of_an_instance_number_has_a_reason_too() -> None:
-    assert plugged.wrong_number((0, because(Code.BY_POLICY))) == ""
-    for odd in ([1, because(Code.BY_POLICY)], (1,), (1, "because"), (1, because(Code.BY_POLICY), 2)):
+    assert plugged.wrong_number((0, because.ByPolicy())) == ""
+    for odd in ([1, because.ByPolicy()], (1,), (1, "because"), (1, because.ByPolicy(), 2)):
         assert plugged.wrong_number(odd).startswith("it should return a number of instances and a Reason")  # type: ignore[arg-type]
-    huge = because(Code.BY_POLICY, x="x" * REASON_MAX)
+    huge = because.ByPolicy(details={"x": "x" * REASON_MAX})
     assert plugged.wrong_number((1, huge)).startswith("a number of instances with a Reason of")
     assert plugged.wrong_memory((1, 2)).startswith("it should return a Memory")  # type: ignore[arg-type]
 
@@ -279,7 +282,7 @@ def test_an_order_that_chooses_victims_ends_nobody_who_is_guarded() -> None:
 
 @pytest.mark.parametrize("memory", [None, (1, 2), Memory([Sample("x", 1, 2)], Track()), Memory([], None)])  # type: ignore[arg-type]
 def test_what_a_rule_remembers_can_be_read_again(memory: Any) -> None:
-    given = Rule(lambda *_: memory, lambda *_: (1, because(Code.BY_POLICY)), hurried=False)
+    given = Rule(lambda *_: memory, lambda *_: (1, because.ByPolicy()), hurried=False)
     follow = plugged.rule(given, 'rule "x" of acme 1').follow
     assert "follow: " in refused(follow, Memory([], Track()), None, WebPolicy())
     kept = Memory([Sample(1.0, 2.0, 0.5)], Track(high=((1.0, 2),)))
@@ -288,7 +291,7 @@ def test_what_a_rule_remembers_can_be_read_again(memory: Any) -> None:
 
 @pytest.mark.parametrize("number", [3.0, -1, True, None, "3"])
 def test_a_number_of_a_wrong_form_is_told(number: Any) -> None:
-    given = Rule(lambda memory, *_: memory, lambda *_: (number, because(Code.BY_POLICY)), hurried=False)
+    given = Rule(lambda memory, *_: memory, lambda *_: (number, because.ByPolicy()), hurried=False)
     told = refused(plugged.rule(given, 'rule "x" of acme 1').wanted, None, 1, 1, WebPolicy())
     assert "wanted: the number of instances should be a whole number of 0 or more" in told
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, Leases, MultiFactor, WebPolicy
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.exits import Stop
 from services.domain.scaling import limit
@@ -188,9 +188,9 @@ def threshold_of(utilisation: float, serving: int) -> tuple[int, Any]:
 
 def test_the_threshold_itself_is_high_and_exactly_what_fewer_would_have_is_not_low() -> None:
     seen: dict[str, Any] = {"instances": 3, "window_s": 20.0}
-    assert threshold_of(0.8, 3) == (4, because(Code.UTILISATION_HIGH, threshold=0.8, utilisation=0.8, **seen))
-    assert threshold_of(0.79996, 3) == (3, because(Code.UTILISATION_STEADY, utilisation=0.8, **seen))
-    low = because(Code.UTILISATION_LOW, threshold=0.5333, utilisation=0.1235, **seen)
+    assert threshold_of(0.8, 3) == (4, because.UtilisationHigh(threshold=0.8, utilisation=0.8, **seen))
+    assert threshold_of(0.79996, 3) == (3, because.UtilisationSteady(utilisation=0.8, **seen))
+    low = because.UtilisationLow(threshold=0.5333, utilisation=0.1235, **seen)
     assert threshold_of(0.123456, 3) == (2, low)
 
 
@@ -201,31 +201,31 @@ def test_until_its_window_is_full_the_rule_says_how_long_that_takes(
     policy, memory, start = web(), Memory([], Track()), 0.0
     for end in ends:
         memory, start = threshold.follow(memory, Heard(Sample(start, end, 0.5), 2, 0.0), policy), end
-    told = threshold._open(memory, policy)
-    assert told == {"open_s": 20.0} | ({} if left_s is None else {"left_s": left_s})
+    assert threshold._left_s(memory, policy) == left_s
     if ends != (20.0,):
-        assert threshold.wanted(memory, 2, 2, policy) == (2, because(Code.UTILISATION_STEADY, instances=2, **told))
+        told = because.UtilisationSteady(instances=2, open_s=20.0, left_s=left_s)
+        assert threshold.wanted(memory, 2, 2, policy) == (2, told)
 
 
 def test_a_second_less_than_a_window_is_left_until_it_is_full() -> None:
     memory = threshold.follow(Memory([], Track()), Heard(Sample(0.0, 19.5, 0.5), 2, 0.0), web())
-    assert threshold._open(memory, web()) == {"open_s": 20.0, "left_s": 0.5}
+    assert threshold._left_s(memory, web()) == 0.5
 
 
 def test_with_nobody_in_service_target_tracking_leaves_the_number_as_it_is() -> None:
     policy = web(rule="target-tracking", target=0.5)
     memory = target.follow(Memory([], Track()), Heard(Sample(0.0, 20.0, 1.0), 3, 0.0), policy)
-    assert target.wanted(memory, 0, 5, policy) == (5, because(Code.UTILISATION_STEADY, instances=0))
-    assert target.wanted(Memory([], Track()), 3, 5, policy) == (5, because(Code.UTILISATION_STEADY, instances=3))
+    assert target.wanted(memory, 0, 5, policy) == (5, because.UtilisationSteady(instances=0))
+    assert target.wanted(Memory([], Track()), 3, 5, policy) == (5, because.UtilisationSteady(instances=3))
 
 
 def test_what_target_tracking_says_has_four_digits_and_milliseconds() -> None:
     policy = web(rule="target-tracking", target=0.5, tolerance=0.0, down_window_s=60.0, up_window_s=0.0)
     memory = target.follow(Memory([], Track()), Heard(Sample(0.0, 20.12345, 0.123456), 4, 0.0), policy)
     count, reason = target.wanted(memory, 4, 4, policy)
-    assert (count, reason.code) == (4, Code.UTILISATION_STEADY)
+    assert (count, type(reason)) == (4, because.UtilisationSteady)
     told = {"held": 4, "asked": 1, "held_s": 60.0, "against": 0, "left_s": 39.877}
-    assert reason.params == {"utilisation": 0.1235, "instances": 4, "target": 0.5} | told
+    assert because.fields(reason) == {"utilisation": 0.1235, "instances": 4, "target": 0.5} | told
 
 
 NINE, NOON, FIVE = MONDAY + 9 * HOUR_S, MONDAY + 12 * HOUR_S, MONDAY + 17 * HOUR_S
@@ -300,7 +300,7 @@ def test_a_lease_of_an_order_that_keeps_no_times_starts_in_its_hours_if_there_is
     assert [starts(20.0, most=n) for n in (0, 1, 3)] == [[], [first], [first, second]]
     situation = due(world, now=begun + 10.0)
     (start,) = leases_elsewhere.plan(situation).starts
-    assert (start.hosts, start.reason) == (("h1",), because(Code.LEASE_STARTS, ends_at=begun + 110.0))
+    assert (start.hosts, start.reason) == (("h1",), because.LeaseStarts(ends_at=begun + 110.0))
     assert situation.room.count(start.shape) == 2  # as before
     assert wide in situation.queue.bookings
     moments = [leases_elsewhere.plan(due(world, now=begun + at)).due for at in (0.0, 10.0, 20.0, 50.0)]

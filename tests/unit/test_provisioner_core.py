@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Policy, WebPolicy
 from schemas.facts import Fact
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.check import check
 from services.domain.custody.custody import Custody
@@ -95,7 +95,7 @@ def test_a_claim_lowers_the_quota_at_once_and_seizes_after_the_notice() -> None:
     bench.now = 100.3
     facts = bench.decide()
     assert kinds(facts) == ["host.seized"] * 3
-    assert {x.reason.code for x in facts if isinstance(x, f.HostSeized) and x.reason} == {Code.NOTICE_EXPIRED}
+    assert {type(x.reason) for x in facts if isinstance(x, f.HostSeized) and x.reason} == {because.NoticeExpired}
 
 
 def test_a_holder_that_releases_in_time_is_never_seized_from() -> None:
@@ -148,7 +148,7 @@ def test_seizure_takes_hosts_whose_instances_drain_before_those_that_serve() -> 
     for number in range(4):
         placed = f.UnitPlaced(unit=f"web.{number + 1}", attempt=1, hosts=(f"h{number}",), cores=1, memory_mb=1)
         bench.write("scheduler.web", placed)
-    why = because(Code.ROLLING)
+    why = because.Rolling()
     bench.write("scheduler.web", f.InstanceDraining(unit="web.3", attempt=1, until=bench.now + 99, reason=why))
     bench.demand("web", 3)
     bench.demand("hpc", 4)
@@ -185,7 +185,7 @@ def test_what_uses_a_cordoned_host_counts_for_its_department_and_is_replaced_for
     cordon(bench, mine)
     assert bench.settle() == []
     bench.write("admission", f.JobCancelled(job="1", user="a"))
-    bench.write("scheduler.bio", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because(Code.CANCELLED)))
+    bench.write("scheduler.bio", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because.Cancelled()))
     bench.write("scheduler.bio", f.HostReleased(host=mine))
     bench.write("executor", f.HostCleared(host=mine))
     bench.settle()
@@ -302,18 +302,20 @@ def test_an_idle_host_moves_to_the_batch_department_that_needs_it() -> None:
     assert {x.dept: x.hosts for x in facts if isinstance(x, f.QuotaChanged)} == {"bio": 2, "hpc": 2}
 
 
-def why(facts: list[Fact]) -> dict[str, tuple[Code, dict[str, Any]]]:
+def why(facts: list[Fact]) -> dict[str, tuple[because.Kind, dict[str, Any]]]:
     """Department -> the reason of its new quota."""
-    return {x.dept: (x.reason.code, x.reason.params) for x in facts if isinstance(x, f.QuotaChanged) and x.reason}
+    return {
+        x.dept: (type(x.reason), because.fields(x.reason)) for x in facts if isinstance(x, f.QuotaChanged) and x.reason
+    }
 
 
 def test_a_quota_says_for_whom_it_falls() -> None:
     bench = Bench()
-    assert why(bench.settle()) == {"hpc": (Code.IDLE_TO_BATCH, {"department": "hpc", "held": 0})}
+    assert why(bench.settle()) == {"hpc": (because.IdleToBatch, {"department": "hpc", "held": 0})}
     bench.demand("web", 2)
     assert why(bench.decide()) == {
-        "hpc": (Code.WEB_DEMAND, {"departments": ["web"], "held": 4}),
-        "web": (Code.WEB_DEMAND, {"department": "web", "demand": 2, "held": 0}),
+        "hpc": (because.WebDemand, {"departments": ["web"], "held": 4}),
+        "web": (because.WebDemand, {"department": "web", "demand": 2, "held": 0}),
     }
 
 
@@ -326,7 +328,7 @@ def test_a_quota_that_falls_for_several_names_each() -> None:
     [fallen] = [x for x in bench.decide() if isinstance(x, f.QuotaChanged) and x.dept == "hpc"]
     assert (fallen.claimants, fallen.reason) == (
         ("web", "shop"),
-        because(Code.WEB_DEMAND, departments=["web", "shop"], held=4),
+        because.WebDemand(departments=["web", "shop"], held=4),
     )
 
 
@@ -336,7 +338,7 @@ def test_a_quota_that_falls_for_another_batch_department_says_so() -> None:
     bench.settle()
     bench.demand("bio", 2)
     facts = bench.decide()
-    assert why(facts)["hpc"] == (Code.BATCH_SHARE, {"department": "hpc", "held": 4})
+    assert why(facts)["hpc"] == (because.BatchShare, {"department": "hpc", "held": 4})
     assert [x.claimants for x in facts if isinstance(x, f.QuotaChanged) and x.dept == "hpc"] == [("bio",)]
 
 
@@ -346,8 +348,8 @@ def test_a_quota_of_web_that_falls_for_another_of_higher_priority_names_it() -> 
     bench.settle()
     bench.demand("shop", 1)
     assert why(bench.decide()) == {
-        "web": (Code.WEB_SHARE, {"departments": ["shop"], "demand": 4, "held": 4, "quota": 3}),
-        "shop": (Code.WEB_DEMAND, {"department": "shop", "demand": 1, "held": 0}),
+        "web": (because.WebShare, {"departments": ["shop"], "demand": 4, "held": 4, "quota": 3}),
+        "shop": (because.WebDemand, {"department": "shop", "demand": 1, "held": 0}),
     }
 
 
@@ -358,7 +360,7 @@ def test_a_removed_department_is_told_that_it_was_removed() -> None:
     assert config is not None
     config = msgspec.structs.replace(config, departments=(WEB,))
     bench.write("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=config))
-    assert why(bench.decide()) == {"hpc": (Code.DEPARTMENT_REMOVED, {"department": "hpc"})}
+    assert why(bench.decide()) == {"hpc": (because.DepartmentRemoved, {"department": "hpc"})}
 
 
 def test_a_demand_enters_few_files_where_nothing_else_is_configured() -> None:

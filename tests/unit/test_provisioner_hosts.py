@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.provisioner.core.grants import grants
@@ -179,7 +179,7 @@ def test_of_instances_that_drain_the_host_with_the_fewest_is_taken() -> None:
         bench.write("scheduler.web", f.UnitPlaced(unit=f"web.{number}", attempt=1, hosts=(host,), cores=1, memory_mb=1))
         if host != "h2":
             draining = f.InstanceDraining(
-                unit=f"web.{number}", attempt=1, until=bench.now + 99, reason=because(Code.ROLLING)
+                unit=f"web.{number}", attempt=1, until=bench.now + 99, reason=because.Rolling()
             )
             bench.write("scheduler.web", draining)
     bench.demand("web", 1)
@@ -214,7 +214,7 @@ def test_a_seizure_says_what_was_held_and_what_may_be() -> None:
     bench.decide()
     bench.now += 1
     (fact,) = (x for x in bench.decide() if isinstance(x, f.HostSeized))
-    assert fact.reason == because(Code.NOTICE_EXPIRED, department="hpc", held=4, quota=3)
+    assert fact.reason == because.NoticeExpired(department="hpc", held=4, quota=3)
 
 
 def test_nothing_is_seized_in_the_envelope_that_changes_the_quota() -> None:
@@ -235,11 +235,11 @@ def test_nothing_is_seized_in_the_envelope_that_changes_the_quota() -> None:
 def test_a_grant_says_for_what() -> None:
     bench = Bench(msgspec.structs.replace(HPC, guarantee=2), WEB)
     reasons = [x.reason for x in bench.decide() if isinstance(x, f.HostGranted)]
-    assert reasons == [because(Code.GUARANTEE, guarantee=2, held=0)] * 4
+    assert reasons == [because.Guarantee(guarantee=2, held=0)] * 4
     bench.write("executor", f.HostDescribed(host="h9", one_id=9, cores=2, memory_mb=1000))
     bench.write("executor", f.HostCleared(host="h9"))
     reasons = [x.reason for x in bench.settle() if isinstance(x, f.HostGranted)]
-    assert reasons == [because(Code.IDLE_TO_BATCH, department="hpc", held=4)]
+    assert reasons == [because.IdleToBatch(department="hpc", held=4)]
 
 
 def test_a_batch_department_that_holds_its_guarantee_has_more_since_it_is_idle() -> None:
@@ -248,14 +248,14 @@ def test_a_batch_department_that_holds_its_guarantee_has_more_since_it_is_idle()
     bench.write("executor", f.HostDescribed(host="h9", one_id=9, cores=2, memory_mb=1000))
     bench.write("executor", f.HostCleared(host="h9"))
     reasons = [x.reason for x in bench.settle() if isinstance(x, f.HostGranted)]
-    assert reasons == [because(Code.IDLE_TO_BATCH, department="hpc", held=2)]
+    assert reasons == [because.IdleToBatch(department="hpc", held=2)]
 
 
 def test_a_grant_to_web_says_its_demand_with_what_it_wants_if_it_is_idle() -> None:
     bench = Bench()
     wish(bench, "web", 1, if_idle=2)
     reasons = [x.reason for x in bench.decide() if isinstance(x, f.HostGranted) and x.dept == "web"]
-    assert reasons == [because(Code.WEB_DEMAND, department="web", demand=3, held=0)] * 3
+    assert reasons == [because.WebDemand(department="web", demand=3, held=0)] * 3
 
 
 def test_a_quota_that_is_raised_again_says_that_the_hosts_are_idle() -> None:
@@ -264,7 +264,7 @@ def test_a_quota_that_is_raised_again_says_that_the_hosts_are_idle() -> None:
     bench.demand("web", 2)
     bench.decide()
     bench.demand("web", 0)
-    assert why(bench.decide())["hpc"] == (Code.IDLE_TO_BATCH, {"department": "hpc", "held": 4})
+    assert why(bench.decide())["hpc"] == (because.IdleToBatch, {"department": "hpc", "held": 4})
 
 
 @pytest.mark.parametrize("demand", [2, 3])
@@ -274,7 +274,7 @@ def test_a_quota_of_web_that_falls_by_its_own_demand_says_so_though_another_clai
     bench.settle()
     bench.demand("shop", 1)
     bench.demand("web", demand)
-    assert why(bench.decide())["web"] == (Code.WEB_DEMAND, {"department": "web", "demand": demand, "held": 4})
+    assert why(bench.decide())["web"] == (because.WebDemand, {"department": "web", "demand": demand, "held": 4})
 
 
 def test_a_quota_of_web_that_falls_to_a_new_maximum_names_nobody() -> None:
@@ -282,7 +282,7 @@ def test_a_quota_of_web_that_falls_to_a_new_maximum_names_nobody() -> None:
     bench.demand("web", 4)
     bench.settle()
     adopt(bench, HPC, msgspec.structs.replace(WEB, maximum=3))
-    assert why(bench.decide())["web"] == (Code.WEB_DEMAND, {"department": "web", "demand": 4, "held": 4})
+    assert why(bench.decide())["web"] == (because.WebDemand, {"department": "web", "demand": 4, "held": 4})
 
 
 # ------------------------------------------------------------------------------------------------- what is wanted if it is idle
@@ -309,7 +309,7 @@ def test_a_job_that_is_placed_on_what_was_wanted_if_it_is_idle_keeps_it() -> Non
     bench.settle()
     assert quotas(bench) == {"hpc": 3, "web": 1}
     bench.write("admission", f.JobCancelled(job="1", user="a"))
-    bench.write("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because(Code.CANCELLED)))
+    bench.write("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because.Cancelled()))
     bench.settle()
     assert quotas(bench) == {"hpc": 2, "web": 2}
     wish(bench, "web", 0)
@@ -352,7 +352,7 @@ def test_a_cordoned_host_with_a_vm_that_ends_is_used_by_web_and_not_by_batch() -
             placed = f.UnitPlaced(unit=unit, attempt=1, hosts=(mine,), cores=1, memory_mb=1)
             bench.write("scheduler.web", placed)
         bench.write("executor", f.VmAllocated(unit=unit, attempt=1, rank=0, vm=7, host=mine))
-        closed = f.AttemptClosed(unit=unit, attempt=1, disposal=CANCELLED, why=because(Code.CANCELLED))
+        closed = f.AttemptClosed(unit=unit, attempt=1, disposal=CANCELLED, why=because.Cancelled())
         bench.write(f"scheduler.{dept}", closed)
         cordon(bench, mine)
         bench.settle()
@@ -379,7 +379,7 @@ def test_a_drained_host_says_why_it_is_seized() -> None:
     facts = bench.decide()
     assert [(x.host, x.dept) for x in facts if isinstance(x, f.HostSeized)] == [("h0", "hpc"), ("h1", "hpc")]
     assert [x.reason for x in facts if isinstance(x, f.HostSeized)] == [
-        because(Code.HOST_DRAINED, host=host) for host in ("h0", "h1")
+        because.HostDrained(host=host) for host in ("h0", "h1")
     ]
 
 

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas import requests as r
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.facts import Fact
-from schemas.reasons import Code, because
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
@@ -142,7 +142,7 @@ def test_where_no_times_are_kept_now_nothing_is_lost() -> None:
 def test_what_is_over_or_cancelled_is_nobodys_and_what_is_extended_lasts_longer(journal: Journal) -> None:
     journal.write("admission", f.JobCancelled(job="2", user="ann"))
     journal.write(
-        "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.TIMEOUT, why=because(Code.WALLTIME))
+        "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.TIMEOUT, why=because.Walltime())
     )
     journal.write("admission", f.LeaseExtended(job="3", user="ann", walltime_s=2 * 3600.0))
     lines = journal.late(GONE)

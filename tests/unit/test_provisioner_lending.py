@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, Lending
-from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.domain.sharing import lending
@@ -40,8 +40,8 @@ def quotas(facts: list[f.Fact]) -> dict[str, tuple[int, float]]:
     return {x.dept: (x.hosts, x.by) for x in facts if isinstance(x, f.QuotaChanged)}
 
 
-def reasons(facts: list[f.Fact]) -> dict[str, Code]:
-    return {x.dept: x.reason.code for x in facts if isinstance(x, f.QuotaChanged) and x.reason is not None}
+def reasons(facts: list[f.Fact]) -> dict[str, because.Kind]:
+    return {x.dept: type(x.reason) for x in facts if isinstance(x, f.QuotaChanged) and x.reason is not None}
 
 
 def run(made: Bench, job: str, *hosts: str, dept: str = "hpc") -> None:
@@ -71,7 +71,7 @@ def test_a_window_that_opens_wakes_the_core_and_brings_its_guarantee() -> None:
     made.now = MORNING
     facts = made.decide()
     assert quotas(facts) == {"hpc": (1, MORNING + 0.3), "bio": (3, MORNING + 0.3)}
-    assert reasons(facts)["hpc"] is Code.WINDOW
+    assert reasons(facts)["hpc"] is because.Window
     assert made.core.wake_at() == MORNING + 0.3
 
 
@@ -106,7 +106,7 @@ def test_a_contract_for_the_night_ends_in_the_morning_on_its_own_notice() -> Non
     made.now = MORNING
     facts = made.decide()
     assert quotas(facts)["bio"] == (2, MORNING + 60.0)
-    assert reasons(facts)["bio"] is Code.LENDING
+    assert reasons(facts)["bio"] is because.Lending
     made.now = MORNING + 59.9
     assert made.decide() == []
     made.now = MORNING + 60.0
@@ -132,7 +132,7 @@ def test_notice_is_that_of_the_pair_where_a_lender_wants_its_own_back(notice_s: 
     made.demand("bio", 2)
     facts = made.decide()
     assert quotas(facts)["hpc"] == (2, pytest.approx(100.0 + (notice_s or 0.3)))
-    assert reasons(facts)["hpc"] is Code.LENDING
+    assert reasons(facts)["hpc"] is because.Lending
 
 
 def test_web_still_has_its_hosts_on_the_policys_notice() -> None:

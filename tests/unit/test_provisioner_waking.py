@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Department, Lending, WebPolicy
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.rules import CORDONS_HOLD, RULES
 from services.domain.custody.state import Quota
@@ -210,7 +210,7 @@ def test_a_job_that_ends_on_a_cordoned_host_lets_its_department_have_another() -
     cordon(bench, "h0")
     bench.write("admission", f.JobCancelled(job="1", user="a"))
     assert bench.settle() == []
-    bench.write("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because(Code.CANCELLED)))
+    bench.write("scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=CANCELLED, why=because.Cancelled()))
     assert shares(bench)["hpc"] == 3
 
 
@@ -311,13 +311,13 @@ def test_a_quota_that_falls_for_batch_names_no_web_department_that_has_what_it_w
     bench.demand("hpc", 3)
     bench.settle()
     bench.demand("bio", 1)
-    assert why(bench.decide())["hpc"] == (Code.BATCH_SHARE, {"department": "hpc", "held": 3})
+    assert why(bench.decide())["hpc"] == (because.BatchShare, {"department": "hpc", "held": 3})
 
 
 # --------------------------------------------------------------------------------------------------------------------- notices
 
 
-A, B = because(Code.WEB_DEMAND), because(Code.LENDING)
+A, B = because.WebDemand(), because.Lending()
 
 
 @pytest.mark.parametrize(

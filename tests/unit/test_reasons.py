@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchLimits, Leases, UserLimits
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.domain.text import remedy, sentence
 from services.scheduler.core.policies import registry
@@ -80,11 +80,11 @@ async def test_behind_the_first_ones_the_code_is_told_lane_by_lane(monkeypatch: 
     found = await told(world)
     assert list(found.reasons) == [first]
     assert found.rest == {
-        Code.WAITS_FOR_HOSTS: [*same, f"{array}_1", f"{array}_2"],
-        Code.TOO_LARGE_NOW: [wide],
+        "waits_for_hosts": [*same, f"{array}_1", f"{array}_2"],
+        "too_large_now": [wide],
     }
     monkeypatch.setattr(reasons, "REST_MAX", 4)
-    assert (await told(world)).rest == {Code.WAITS_FOR_HOSTS: [*same, f"{array}_1"]}
+    assert (await told(world)).rest == {"waits_for_hosts": [*same, f"{array}_1"]}
 
 
 async def test_where_slots_keep_room_each_length_is_asked_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +96,9 @@ async def test_where_slots_keep_room_each_length_is_asked_for_itself(monkeypatch
     delays_head, meets_slot = [world.submit(cores=4, walltime_s=length_s) for length_s in (25, 400)]
     world.settle()
     assert (await told(world)).rest == {
-        Code.WAITS_FOR_HOSTS: [head],
-        Code.WAITS_BEHIND: [delays_head],
-        Code.LEASE_KEEPS_ROOM: [meets_slot],
+        "waits_for_hosts": [head],
+        "waits_behind": [delays_head],
+        "lease_keeps_room": [meets_slot],
     }
 
 
@@ -107,9 +107,9 @@ async def test_a_lease_whose_slot_has_begun_or_passed_without_it_is_told(monkeyp
     late = lease(world, 10, cores=4, walltime_s=20.0)
     assert (await told(world)).rest == {}, "until then the journal says what it waits for"
     world.now += 10.0
-    assert (await told(world)).rest == {Code.LEASE_LATE: [late]}
+    assert (await told(world)).rest == {"lease_late": [late]}
     world.now += 20.0
-    assert (await told(world)).rest == {Code.LEASE_OVER: [late]}
+    assert (await told(world)).rest == {"lease_over": [late]}
 
 
 async def test_a_look_gives_others_their_turn_and_ends_with_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,8 +163,8 @@ async def test_facts_that_come_during_a_look_do_it_no_harm(monkeypatch: pytest.M
     )
     world.cancel(units[4])
     found = await ours
-    assert found.rest == {Code.WAITS_FOR_HOSTS: [units[1], units[2]], Code.USER_LIMIT: [units[5]]}
-    assert (await told(world)).rest.keys() == {Code.USER_LIMIT}
+    assert found.rest == {"waits_for_hosts": [units[1], units[2]], "user_limit": [units[5]]}
+    assert (await told(world)).rest.keys() == {"user_limit"}
 
 
 # ---------------------------------------------------------------------------------------------------------------- turns
@@ -239,7 +239,7 @@ async def test_a_turn_that_takes_too_long_is_not_told_and_the_rest_is(monkeypatc
 
     async def params(unit: str) -> dict[str, Any]:
         answer = json.loads(await edge.answered("why", json.dumps({"job": unit}).encode()))
-        return dict(answer["reasons"][0]["params"])
+        return dict(answer["reasons"][0])
 
     assert (await params(second))["reserved_in_s"] == 70
     edge.last_pass = LastPass()
@@ -280,8 +280,8 @@ def test_for_best_effort_no_room_is_kept() -> None:
         best = world.submit(cores=4, best_effort=True)
         world.settle()
         (reason,) = why(core(world), best, world.now)
-        assert reason.code is Code.WAITS_FOR_HOSTS
-        assert "reserved_in_s" not in reason.params
+        assert type(reason) is because.WaitsForHosts
+        assert "reserved_in_s" not in because.fields(reason)
         assert foresee(core(world), world.now, [best])[best].sure is Sure.BY_WALLTIMES
 
 
@@ -292,7 +292,7 @@ def test_best_effort_waits_behind_nobody() -> None:
     world.settle()
     best = world.submit(cores=4, best_effort=True)
     reason = why(core(world), best, world.now)[0]
-    assert (reason.code, reason.params["short"]) == (Code.WAITS_FOR_HOSTS, 0), (
+    assert (type(reason), because.fields(reason)["short"]) == (because.WaitsForHosts, 0), (
         "it takes what is left, with the next decision"
     )
     world.settle()
@@ -306,10 +306,10 @@ def test_where_best_effort_would_make_way_it_is_the_order_that_keeps_it_waiting(
     wide, behind = world.submit(cores=4, nodes=2), world.submit(cores=4)
     world.settle()
     (reason,) = why(core(world), behind, world.now)
-    assert reason.code is Code.WAITS_BEHIND
-    assert reason.params == {"ahead": 1, "job": wide, "way": 1}
+    assert type(reason) is because.WaitsBehind
+    assert because.fields(reason) == {"ahead": 1, "job": wide, "way": True}
     needs = why(core(world), wide, world.now)[0]
-    assert (needs.code, needs.params["free"], needs.params["short"]) == (Code.WAITS_FOR_HOSTS, 0, 1)
+    assert (type(needs), because.fields(needs)["free"], because.fields(needs)["short"]) == (because.WaitsForHosts, 0, 1)
     assert (
         "room for it is on 0 of the 2 hosts that the department holds, and best-effort would make way for it on 1"
         in (sentence(needs))
@@ -326,7 +326,7 @@ def test_who_waits_for_its_array_or_a_limit_does_not_go_first() -> None:
     world.submit(cores=2, user="bob")
     last = world.submit(cores=4)
     world.settle()
-    assert why(core(world), last, world.now)[0].params["ahead"] == 2
+    assert because.fields(why(core(world), last, world.now)[0])["ahead"] == 2
 
 
 def test_a_turn_under_backfill_for_all_is_told_as_things_are() -> None:
@@ -343,7 +343,7 @@ def test_room_that_is_planned_for_others_is_told_as_such() -> None:
     large, wide, long = world.submit(nodes=3), world.submit(cores=4, nodes=2), world.submit(cores=4, walltime_s=999)
     world.settle()
     told = why(core(world), long, world.now, LastPass())[0]
-    assert told.params == {"ahead": 2, "job": wide, "backfill": 1}, (
+    assert because.fields(told) == {"ahead": 2, "job": wide, "backfill": True}, (
         f"{large} is passed, as more than the hosts could hold"
     )
     assert sentence(told) == (
@@ -359,7 +359,11 @@ def test_who_has_room_while_hosts_go_back_is_told_so() -> None:
     world.quota("hpc", 1, by_s=600.0)
     _, small = world.submit(cores=1), world.submit(cores=1)
     reason = why(core(world), small, world.now)[0]
-    assert (reason.code, reason.params["short"], reason.params["on_notice"]) == (Code.WAITS_FOR_HOSTS, 0, 1)
+    assert (type(reason), because.fields(reason)["short"], because.fields(reason)["on_notice"]) == (
+        because.WaitsForHosts,
+        0,
+        1,
+    )
     assert sentence(reason) == (
         "there is room for it (1 host with 1 core and 256 MiB), but the department has to give 1 host back: it starts when "
         "that is done"
@@ -385,4 +389,4 @@ def test_in_a_department_that_is_removed_nothing_starts() -> None:
     waits = world.submit(cores=4)
     world.settle()
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(batch("other"))))
-    assert [reason.code for reason in why(core(world), waits, world.now)] == [Code.DEPARTMENT_REMOVED]
+    assert [type(reason) for reason in why(core(world), waits, world.now)] == [because.DepartmentRemoved]

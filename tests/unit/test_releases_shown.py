@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from phoenix.cli import departments, deploy, instances, releases
@@ -13,7 +15,8 @@ from phoenix.cli.http import Client, Response
 from phoenix.cli.last_output import LINES_MAX, last_words
 from phoenix.cli.parser import make
 from schemas import facts as f
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from schemas.releases import Release
 from services.domain import text as sentences
 from services.domain.custody.state import RELEASES_KEPT
@@ -23,8 +26,8 @@ from tests.support.closing import closing
 from tests.unit.test_custody_rules import Step
 from tests.unit.test_monitor_core import ADOPTED, Desk
 
-FAILED = because(Code.RELEASE_FAILED, release=2, failures=5, unit="web.9", cause="boot_timeout", back_to=1)
-STUCK = because(Code.ROLL_STUCK, department="web", release=2, hosts=4, max_unavailable=0, helps=1)
+FAILED = because.ReleaseFailed(release=2, failures=5, unit="web.9", cause="boot_timeout", back_to=1)
+STUCK = because.RollStuck(department="web", release=2, hosts=4, max_unavailable=0, helps=1)
 SERVES: tuple[Step, ...] = (
     ("executor", f.HostDescribed(host="h1", one_id=1, cores=8, memory_mb=8192)),
     ("executor", f.HostCleared(host="h1")),
@@ -38,7 +41,7 @@ def asked(number: int, image: str = "") -> Step:
 
 
 def told(number: int, state: Any, reason: Reason | None = None, back_to: int = 0) -> Step:
-    why = reason or because(Code.RELEASE_DEPLOYED, release=number, user="wes")
+    why = reason or because.ReleaseDeployed(release=number, user="wes")
     return "scheduler.web", f.ReleaseChanged(dept="web", release=number, state=state, back_to=back_to, reason=why)
 
 
@@ -68,7 +71,7 @@ def test_a_roll_and_its_instances() -> None:
     desk = Desk().play(ADOPTED, *SERVES, *instance(1, 0), asked(1, "shop-1"))
     assert stages(desk.views) == {1: "requested", 0: "complete"}
     desk.play(told(1, "rolling"), *instance(2, 1), *instance(3, 1, begins=False))
-    draining = f.InstanceDraining(unit="web.1", attempt=1, until=99.0, reason=because(Code.ROLLING, release=1))
+    draining = f.InstanceDraining(unit="web.1", attempt=1, until=99.0, reason=because.Rolling(release=1))
     desk.play(("scheduler.web", draining))
     newest, configured = desk.views.releases("web")["releases"]
     assert (newest["state"], newest["image"], newest["user"], newest["max_surge"]) == ("rolling", "shop-1", "wes", 2)
@@ -134,15 +137,15 @@ def test_why_a_release_was_given_up_is_told() -> None:
         "release 2 was given up after 5 failures: the last instance, web.9, did not come up in time; release 1 is wanted again"
     )
     assert sentences.remedy(FAILED) == "`phoenix logs web.9` shows what it wrote; deploy one that runs"
-    stopped = because(Code.RELEASE_FAILED, release=0, failures=1, unit="web.2", cause="vm_ended")
+    stopped = because.ReleaseFailed(release=0, failures=1, unit="web.2", cause="vm_ended")
     assert sentences.sentence(stopped).endswith("ended by itself; nothing more is started")
     assert sentences.remedy(stopped).endswith("to try the same again: phoenix scale web N")
-    deployed = because(Code.RELEASE_DEPLOYED, release=0, user="configuration")
+    deployed = because.ReleaseDeployed(release=0, user="configuration")
     assert sentences.sentence(deployed) == "the configuration says otherwise what release 0 runs"
-    assert sentences.sentence(because(Code.ROLLING, release=2, instances=1, others=3, failures=2)) == (
+    assert sentences.sentence(because.Rolling(release=2, instances=1, others=3, failures=2)) == (
         "release 2 takes the others' places: 1 instance of it, 3 others; 2 failures until now"
     )
-    young = because(Code.ROLLING, release=2, instances=1, others=3, failures=0, fresh=1, min_ready_s=5.0)
+    young = because.Rolling(release=2, instances=1, others=3, failures=0, fresh=1, min_ready_s=5.0)
     assert sentences.sentence(young).endswith("1 instance of it, 3 others; 1 instance has served for less than 5s")
 
 
@@ -153,10 +156,10 @@ def test_what_a_roll_waits_for_and_what_helps() -> None:
     )
     place = "`phoenix deploy web --max-unavailable 1` goes on in the places that there are"
     assert sentences.remedy(STUCK) == f"{place}; or free a host"
-    short = because(Code.ROLL_STUCK, department="web", release=2, hosts=1)
+    short = because.RollStuck(department="web", release=2, hosts=1)
     assert sentences.sentence(short).endswith("its next instance: web holds 1 host, and none is free for it")
     assert sentences.remedy(short) == "free a host"
-    most = Reason(code=STUCK.code, params={**STUCK.params, "maximum": 4})
+    most = replace(STUCK, maximum=4)
     assert "web holds 4 hosts, as many as it may have; " in sentences.sentence(most)
     assert sentences.remedy(most) == f"{place}; or raise the maximum of the department"
 
@@ -229,14 +232,14 @@ class Told(Client):
     def __init__(self, *states: str) -> None:
         super().__init__("http://127.0.0.1:1")
         self.states = list(states)
-        self.reasons = [because(Code.RUNNING)]
+        self.reasons = [because.Running()]
 
     def get(self, path: str, **_values: object) -> Any:
         if path == "/v1/why/web":
-            return {"reasons": [{"code": one.code.value, "params": one.params} for one in self.reasons]}
+            return {"reasons": to_builtins(self.reasons)}
         assert path == "/v1/departments/web/releases"
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        reason = {"code": FAILED.code, "params": FAILED.params} if state == "rolled_back" else None
+        reason = to_builtins(FAILED) if state == "rolled_back" else None
         return {"releases": [{"release": 2, "state": state, "instances_serving": 1, "reason": reason}]}
 
 
@@ -266,13 +269,12 @@ ILL = {"unit": "web.9", "answer": "/healthz answered HTTP 500"}
     ("reason", "told", "remedy"),
     [
         (
-            because(Code.STARTING, instances=1, **ILL),
+            because.Starting(instances=1, **ILL),
             "; 1 instance is being started; by now /healthz answered HTTP 500",
             "`phoenix logs web.9` shows what it writes; phoenix deploy web --undo goes back to what ran before",
         ),
         (
-            because(
-                Code.ROLLING,
+            because.Rolling(
                 release=2,
                 instances=0,
                 others=3,
@@ -285,8 +287,8 @@ ILL = {"unit": "web.9", "answer": "/healthz answered HTTP 500"}
             "was not healthy within 1m00s: /healthz answered HTTP 500",
             "`phoenix logs web.9` shows what it wrote; deploy one that runs, or go back: phoenix deploy web --undo",
         ),
-        (because(Code.ROLLING, release=2, instances=1, others=2, failures=0), "", ""),
-        (because(Code.STARTING, instances=1), "", ""),
+        (because.Rolling(release=2, instances=1, others=2, failures=0), "", ""),
+        (because.Starting(instances=1), "", ""),
     ],
 )
 def test_progress_says_why_instances_do_not_come(
@@ -301,7 +303,7 @@ def test_progress_says_why_instances_do_not_come(
 
 def test_an_old_roll_back_is_told_until_the_next_deploy() -> None:
     row = {"image": "", "requested_at": None, "user": "", "instances": 1, "instances_serving": 1, "reason": None}
-    bad = {**row, "release": 2, "state": "rolled_back", "reason": {"code": FAILED.code, "params": FAILED.params}}
+    bad = {**row, "release": 2, "state": "rolled_back", "reason": to_builtins(FAILED)}
     assert "Release 2 was given up" in releases.render({"releases": [bad]})
     assert "was given up" not in releases.render({"releases": [{**row, "release": 3, "state": "complete"}, bad]})
 
@@ -339,9 +341,9 @@ def test_the_last_words_of_an_instance_are_the_end_of_stderr_or_else_of_stdout()
 
 
 def test_one_that_a_release_has_replaced_says_so() -> None:
-    for code in (Code.DRAINED, Code.DRAIN_TIMEOUT):
-        assert sentences.sentence(because(code, release=3)).startswith("release 3 is rolled out")
-        assert sentences.sentence(because(code)).startswith("it was not needed any more")
+    for code in (because.Drained, because.DrainTimeout):
+        assert sentences.sentence(code(release=3)).startswith("release 3 is rolled out")
+        assert sentences.sentence(code()).startswith("it was not needed any more")
 
 
 def test_what_is_no_name_of_a_secret_is_told_in_words() -> None:

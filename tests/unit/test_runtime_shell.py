@@ -9,9 +9,9 @@ from collections import deque
 import msgspec
 import pytest
 
+from schemas import reasons as because
 from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, decode, encode, fact_size
 from schemas.facts import AttemptClosed, Disposal, Fact, HostGranted, HostReleased, LoadObserved, QuotaChanged
-from schemas.reasons import Code, because
 from services.domain.custody.meta import Meta, Void
 from services.domain.custody.rules import Incompatible
 from services.domain.exits import Exit, Stop
@@ -184,9 +184,9 @@ def test_old_voids_are_forgotten() -> None:
 
 
 def test_the_same_fact_is_the_same_whatever_its_reasons_and_times() -> None:
-    why = because(Code.RECLAIMED, n=1)
+    why = because.Reclaimed(hosts=1)
     one = AttemptClosed(unit="7", attempt=1, disposal=Disposal.KILL, why=why)
-    assert identity(one) == identity(msgspec.structs.replace(one, why=because(Code.WALLTIME)))
+    assert identity(one) == identity(msgspec.structs.replace(one, why=because.Walltime()))
     assert identity(one) != identity(msgspec.structs.replace(one, attempt=2))
     assert identity(QuotaChanged(dept="a", hosts=1, by=1.0)) == identity(QuotaChanged(dept="a", hosts=1, by=9.0))
     assert identity(HostReleased(host="h")) != identity(GRANT)

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.usage_limits import WHOLE, Account, Much
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner, needs
 from services.scheduler.core.state.queue import LaneKey, Queue
@@ -114,23 +115,21 @@ def full(found: Budgets, user: str, quality: str, shape: Shape, times: int) -> R
 
 def test_who_is_full_is_told_which_limit_how_much_it_has_and_what_it_needs() -> None:
     told: dict[str, Any] = {"limit": "cores_max", "most": 5, "used": 2, "needs": 6}
-    whole = because(Code.DEPARTMENT_LIMIT, **told)
+    whole = because.DepartmentLimit(**told)
     assert full(budgets(maximum_cores=5), "ann", "", WIDE, 2) == whole
-    assert full(budgets(cores_max=5), "ann", "", WIDE, 2) == because(Code.USER_LIMIT, user="ann", **told)
+    assert full(budgets(cores_max=5), "ann", "", WIDE, 2) == because.UserLimit(user="ann", **told)
     urgent = {"urgent": Quality(together=UserLimits(cores_max=5))}
-    assert full(budgets(quality=urgent), "ann", "urgent", WIDE, 2) == because(
-        Code.QUALITY_LIMIT, quality="urgent", **told
-    )
+    assert full(budgets(quality=urgent), "ann", "urgent", WIDE, 2) == because.QualityLimit(quality="urgent", **told)
     each = {"urgent": Quality(each_user=UserLimits(hosts_max=3))}
-    assert full(budgets(quality=each), "ann", "urgent", WIDE, 2) == because(
-        Code.USER_LIMIT, user="ann", quality="urgent", limit="hosts_max", most=3, used=2, needs=2
+    assert full(budgets(quality=each), "ann", "urgent", WIDE, 2) == because.UserLimit(
+        user="ann", quality="urgent", limit="hosts_max", most=3, used=2, needs=2
     )
-    jobs = because(Code.USER_LIMIT, user="ann", limit="jobs_running_max", most=2, used=2, needs=1)
+    jobs = because.UserLimit(user="ann", limit="jobs_running_max", most=2, used=2, needs=1)
     assert full(budgets(jobs_running_max=2, cores_max=100), "ann", "", WIDE, 2) == jobs
 
 
 def start(unit: str, shape: Shape = ONE, victims: Sequence[str] = ()) -> Start:
-    return Start(unit, shape, ("h",) * shape.nodes, because(Code.FIRST_FIT), tuple(victims))
+    return Start(unit, shape, ("h",) * shape.nodes, because.FirstFit(), tuple(victims))
 
 
 def test_the_starts_of_a_pass_are_cut_at_the_first_that_is_over_a_limit_with_those_before() -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from schemas import facts, releases, signals
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Policy, User, WebPolicy
 from schemas.facts_instances import InstanceReported
-from schemas.reasons import Code, because
 from schemas.requests import Malformed
 from services.admission.core.rollouts import COMPLETE_MAX, Wanted, configured, follow, lasting
 from services.domain import capabilities, leases, observed, readiness, saving
@@ -113,10 +113,9 @@ def placed(**kw: Any) -> f.UnitPlaced:
         (f.HostRemoved(host="h1"), ("h1",)),
         (f.HostCordoned(host="h1", reason="r", user="o"), ()),
         (placed(), ()),
-        (placed(reason=because(Code.RECLAIMED, from_hosts=["h3"])), ()),
-        (placed(reason=because(Code.BALANCED, from_hosts=["h3", "h4"])), ("h1", "h2", "h3", "h4")),
-        (placed(reason=because(Code.BALANCED)), ("h1", "h2")),
-        (placed(reason=because(Code.BALANCED, from_hosts="h3")), ("h1", "h2")),
+        (placed(reason=because.Resumes(from_hosts=["h3"])), ()),
+        (placed(reason=because.Balanced(from_hosts=["h3", "h4"])), ("h1", "h2", "h3", "h4")),
+        (placed(reason=because.Balanced()), ("h1", "h2")),
     ],
 )
 def test_of_which_hosts_nothing_is_known_any_more(fact: f.Fact, hosts: tuple[str, ...]) -> None:
@@ -124,8 +123,8 @@ def test_of_which_hosts_nothing_is_known_any_more(fact: f.Fact, hosts: tuple[str
 
 
 def test_every_way_of_breaking_has_its_reason() -> None:
-    codes = [why_broken(broken).code for broken in Broken]
-    assert codes == [Code.RECLAIMED, Code.HOST_TAKEN, Code.HOST_LOST, Code.VM_ENDED, Code.NOT_SAVED]
+    codes = [type(why_broken(broken)) for broken in Broken]
+    assert codes == [because.Reclaimed, because.HostTaken, because.LostHost, because.EndedVm, because.NotSaved]
 
 
 # ------------------------------------------------------------------------------------------------------------------ leases
@@ -284,7 +283,7 @@ def asked(number: int) -> f.ReleaseRequested:
 
 
 def said(number: int, state: Any, back_to: int = 0) -> f.ReleaseChanged:
-    reason = because(Code.RELEASE_COMPLETE, release=number)
+    reason = because.ReleaseComplete(release=number)
     return f.ReleaseChanged(dept="web", release=number, state=state, back_to=back_to, reason=reason)
 
 

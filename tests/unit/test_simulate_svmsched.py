@@ -16,7 +16,7 @@ from phoenix_papers.svmsched import experiment as svmsched
 from phoenix_papers.svmsched import rules
 from phoenix_papers.svmsched.rules import SETTINGS, Setting
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.domain.custody.meta import Meta
 
 THIRDS, SIZED, LARGE = SETTINGS
@@ -82,9 +82,9 @@ def test_no_long_job_of_a_run_is_placed_above_its_share(threshold_s: float) -> N
 
     def watch(fact: f.Fact, _meta: Meta) -> None:
         if isinstance(fact, f.UnitPlaced) and fact.reason is not None:
-            params: dict[str, Any] = dict(fact.reason.params)
-            assert (params["used_pct"] > params["share_pct"]) == (fact.reason.code is Code.BORROWS)
-            if fact.reason.code is Code.BORROWS:
+            params: dict[str, Any] = dict(because.fields(fact.reason))
+            assert (params["used_pct"] > params["share_pct"]) == (type(fact.reason) is because.Borrows)
+            if type(fact.reason) is because.Borrows:
                 above.append(fact.unit)
 
     engine.run(rules.scenario(SIZED, threshold_s, 3), watch=watch)

@@ -11,8 +11,8 @@ from itertools import pairwise
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.text import sentence
 from services.executor.core.calls import Deploy
 from services.executor.core.site_fault import FADES_S, TRY_MAX_S, TRY_S, UNWANTED
@@ -203,7 +203,7 @@ def test_everybody_who_asks_is_told_opennebulas_own_words(fails: Fails, words: s
     starting = [why(site.queue, job, site.now) for job in ("1", "2", "3", "4", "5") if site.unit(job).state == "open"]
     assert starting
     for [reason] in starting:
-        assert reason.code is Code.STARTING
+        assert type(reason) is because.Starting
         assert "starts are paused in the whole cloud since" in sentence(reason)
         assert words in sentence(reason)
     closed = site.told(f.AttemptClosed)[0]

@@ -14,9 +14,10 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from phoenix.cli import story as cli
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, User
 from schemas.envelope import Received, decode
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from schemas.releases import Release
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
@@ -44,7 +45,7 @@ PEOPLE = (
 )
 CLOUD = CloudConfig(name="c", departments=(batch("hpc"), web("web")), users=PEOPLE)
 
-DRAINED = because(Code.HOST_DRAINED, host="h1")
+DRAINED = because.HostDrained(host="h1")
 
 
 class OfWorld:
@@ -98,7 +99,7 @@ class Site:
         self.world.settle()
         self.world.now += 60
         self.world.write("admission", f.ScaleRequested(dept="web", user="wendy", minimum=1))
-        reason = because(Code.SCALED_BY_PERSON, minimum=1)
+        reason = because.ScaledByPerson(minimum=1)
         self.world.write("scheduler.web", f.DemandChanged(dept="web", hosts=1, instances=1, reason=reason))
         self.world.settle()
         self.monitor.fold(self.world.journal)
@@ -206,9 +207,9 @@ async def test_a_job_that_ends_by_itself_is_a_beginning(site: Site) -> None:
 @pytest.mark.parametrize(
     ("reason", "kinds"),
     [
-        (because(Code.ROLLING, release=2), ("release.requested", "release.changed")),
-        (because(Code.RECLAIMED, hosts=1), ("quota.changed",)),
-        (because(Code.SCALE_DOWN, instances=2), ("demand.changed",)),
+        (because.Rolling(release=2), ("release.requested", "release.changed")),
+        (because.Reclaimed(hosts=1), ("quota.changed",)),
+        (because.ScaleDown(instances=2), ("demand.changed",)),
     ],
 )
 def test_an_instance_drains_because_of_what_its_reason_says(reason: Reason, kinds: tuple[str, ...]) -> None:
@@ -222,8 +223,8 @@ async def test_a_job_that_a_deploy_ended_says_who_deployed(site: Site) -> None:
     site.world.write("admission", f.ReleaseRequested(dept="web", release=1, user="wendy", content=content))
     site.world.settle()
     ended = len(site.world.facts(f.AttemptClosed))
-    deployed = because(Code.RELEASE_DEPLOYED, release=1, user="wendy")
-    surge = because(Code.ROOM_BESIDE, release=1, surge=1)
+    deployed = because.ReleaseDeployed(release=1, user="wendy")
+    surge = because.RoomBeside(release=1, surge=1)
     site.world.write(
         "scheduler.web",
         f.ReleaseChanged(dept="web", release=1, state="rolling", reason=deployed),
@@ -252,23 +253,25 @@ async def test_a_job_that_a_deploy_ended_says_who_deployed(site: Site) -> None:
     ],
 )
 def test_a_claim_changes_because_of_what_takes_room(told: dict[str, Any], asked: story_causes.Asked) -> None:
-    fact = msgspec.to_builtins(
-        f.DemandChanged(dept="web", hosts=2, instances=1, reason=because(Code.ROOM_BESIDE, **told))
-    )
+    fact = msgspec.to_builtins(f.DemandChanged(dept="web", hosts=2, instances=1, reason=because.RoomBeside(**told)))
     assert story_causes.of("demand.changed", fact, "web") == asked
 
 
 @pytest.mark.parametrize(
     ("reason", "asked"),
     [
-        (because(Code.WEB_DEMAND, department="web, shop", held=3), ["department:web", "department:shop"]),
-        (because(Code.BATCH_SHARE, department="hpc", held=3), ["department:hpc", "department:lab", "department:web"]),
-        (because(Code.CORDONED, hosts=["h1", "h2"]), ["host:h1", "host:h2"]),
-        (because(Code.IDLE_TO_BATCH, department="hpc", held=3), []),  # what hpc wants has nothing to do with it
+        (because.WebDemand(departments=["web", "shop"], held=3), ["department:web", "department:shop"]),
+        (because.BatchShare(department="hpc", held=3), ["department:hpc", "department:lab", "department:web"]),
+        (because.Cordoned(hosts=["h1", "h2"]), ["host:h1", "host:h2"]),
+        (because.IdleToBatch(department="hpc", held=3), []),  # what hpc wants has nothing to do with it
     ],
 )
 def test_a_quota_changes_because_of_who_claims_or_of_who_set_hosts_apart(reason: Reason, asked: list[str]) -> None:
-    fact = msgspec.to_builtins(f.QuotaChanged(dept="hpc", hosts=2, by=9.0, reason=reason))
+    fact = msgspec.to_builtins(
+        f.QuotaChanged(
+            dept="hpc", hosts=2, by=9.0, claimants=tuple(because.fields(reason).get("departments", ())), reason=reason
+        )
+    )
     found = story_causes.of("quota.changed", fact, "hpc", ("hpc", "lab", "web"))
     assert [entity for entity, _ in found] == asked
     assert {kind for _, kinds in found for kind in kinds} <= {"demand.changed", "host.cordoned"}
@@ -279,7 +282,7 @@ def test_a_quota_changes_because_of_who_claims_or_of_who_set_hosts_apart(reason:
     [
         ("attempt.closed", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=DRAINED)),
         ("host.released", f.HostReleased(host="h1", reason=DRAINED)),
-        ("host.released", f.HostReleased(host="h1", reason=because(Code.CORDONED, hosts=["h1"]))),
+        ("host.released", f.HostReleased(host="h1", reason=because.Cordoned(hosts=["h1"]))),
         ("host.seized", f.HostSeized(host="h1", dept="hpc", reason=DRAINED)),
     ],
 )

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.envelope import UnknownFact
 from schemas.examples import AT, FACTS, event
-from schemas.reasons import Code, because
 from services.domain.text.facts import told
 
 
@@ -34,8 +34,8 @@ def test_every_kind_has_a_sentence(fact: f.Fact) -> None:
 
 
 def test_a_spike_reads_as_a_story() -> None:
-    web = because(Code.WEB_DEMAND, department="web", demand=3, held=2)
-    why = because(Code.RECLAIMED, hosts=2, running_s=7.0, victims="widest-last")
+    web = because.WebDemand(department="web", demand=3, held=2)
+    why = because.Reclaimed(hosts=2, running_s=7.0, victims="widest-last")
     for fact, expected in (
         (
             f.QuotaChanged(dept="hpc", hosts=13, by=AT, reason=web),
@@ -47,7 +47,7 @@ def test_a_spike_reads_as_a_story() -> None:
             "(widest-last) chose this job; it had run for 7s",
         ),
         (
-            f.HostReleased(host="host003", reason=because(Code.NOTICE, department="hpc", quota=13, held=15)),
+            f.HostReleased(host="host003", reason=because.Notice(department="hpc", quota=13, held=15)),
             "hpc gives host003 back: hpc held 15 and may keep 13",
         ),
         (f.HostCleared(host="host003"), "host003 is empty: no VM of ours is left on it"),
@@ -73,12 +73,12 @@ def test_a_cordon_says_what_becomes_of_what_runs_there() -> None:
 def test_reasons_of_a_quota_read_well_of_one_host_and_of_many() -> None:
     for reason, expected in (
         (
-            because(Code.IDLE_TO_BATCH, department="hpc", held=1),
+            because.IdleToBatch(department="hpc", held=1),
             "nobody with precedence wants more, so hpc gets what is idle",
         ),
-        (because(Code.CORDONED, hosts=["h1"]), "h1 is cordoned"),
-        (because(Code.CORDONED, hosts=["h1", "h2"]), "h1, h2 are cordoned"),
-        (because(Code.CORDONED, hosts=[f"h{n}" for n in range(100)]), "100 hosts are cordoned"),
+        (because.Cordoned(hosts=["h1"]), "h1 is cordoned"),
+        (because.Cordoned(hosts=["h1", "h2"]), "h1, h2 are cordoned"),
+        (because.Cordoned(hosts=[f"h{n}" for n in range(100)]), "100 hosts are cordoned"),
     ):
         assert _told(f.QuotaChanged(dept="hpc", hosts=14, by=AT, reason=reason)) == f"hpc may keep 14 hosts: {expected}"
 

@@ -8,9 +8,10 @@ import pytest
 
 from phoenix.cli import usage as command
 from schemas import facts as f
+from schemas import reasons as because
+from schemas import upgrade
 from schemas.config import CloudConfig, Department
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason, because
 from services.monitor.core import buckets
 from services.monitor.core.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
 from services.monitor.core.monitor import MonitorCore
@@ -45,13 +46,15 @@ class Office:
         if begin:
             self.world.begin(job)
 
-    def close(self, job: str, disposal: Disposal, code: Code = Code.RECLAIMED) -> None:
+    def close(self, job: str, disposal: Disposal, code: because.Kind = because.Reclaimed) -> None:
         attempt = self.world.unit(job).attempt
-        fact = f.AttemptClosed(unit=job, attempt=attempt, disposal=disposal, why=because(code))
+        fact = f.AttemptClosed(unit=job, attempt=attempt, disposal=disposal, why=code())
         self.world.write("scheduler.hpc", fact)
 
-    def notice(self, hosts: int, code: Code = Code.WEB_DEMAND, claimants: tuple[str, ...] = (), **params: str) -> None:
-        by, why = self.world.now + 0.3, because(code, **params)
+    def notice(
+        self, hosts: int, code: because.Kind = because.WebDemand, claimants: tuple[str, ...] = (), **params: str
+    ) -> None:
+        by, why = self.world.now + 0.3, code(**params)
         self.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=hosts, by=by, claimants=claimants, reason=why))
 
 
@@ -67,7 +70,7 @@ def running(office: Office, cores: int = 4) -> str:
 def test_a_preempted_job_loses_its_work_to_whom_the_notice_names() -> None:
     office = Office()
     job = running(office, cores=3)
-    office.notice(0, department="web")
+    office.notice(0, claimants=("web",))
     office.close(job, Disposal.REQUEUE)
     office.world.write("scheduler.hpc", f.HostReleased(host="h1"))
     office.world.now += 5
@@ -80,38 +83,39 @@ def test_a_preempted_job_loses_its_work_to_whom_the_notice_names() -> None:
 @pytest.mark.parametrize(
     ("closing", "notice", "to"),
     [
-        (Code.MADE_WAY, Code.WEB_DEMAND, {"(production)": 40.0}),
-        (Code.RECLAIMED, Code.CORDONED, {"(cordoned)": 40.0}),
-        (Code.HOST_TAKEN, Code.BATCH_SHARE, {"(batch_share)": 40.0}),
-        (Code.WALLTIME, Code.WEB_DEMAND, {}),
-        (Code.VM_ENDED, Code.WEB_DEMAND, {}),
+        (because.Preempted, because.WebDemand, {"(production)": 40.0}),
+        (because.Reclaimed, because.Cordoned, {"(cordoned)": 40.0}),
+        (because.HostTaken, because.BatchShare, {"(batch_share)": 40.0}),
+        (because.Walltime, because.WebDemand, {}),
+        (because.EndedVm, because.WebDemand, {}),
     ],
 )
-def test_to_whom_it_was_lost_if_nobody_is_named(closing: Code, notice: Code, to: dict[str, float]) -> None:
+def test_to_whom_it_was_lost_if_nobody_is_named(
+    closing: because.Kind, notice: because.Kind, to: dict[str, float]
+) -> None:
     office = Office()
     job = running(office)
     office.notice(0, notice)
     office.close(job, Disposal.REQUEUE, closing)
     assert office.of()["lost_to"] == to
-    assert office.of()["failed_core_s"] == (40.0 if closing is Code.VM_ENDED else 0.0)
+    assert office.of()["failed_core_s"] == (40.0 if closing is because.EndedVm else 0.0)
 
 
 @pytest.mark.parametrize(
-    ("reason", "to"),
+    ("code", "params", "to"),
     [
-        (
-            because(Code.WEB_DEMAND, department="shop"),
-            {"shop": 40.0},
-        ),  # so journals once named whom, and nowhere else
-        (because(Code.WEB_SHARE, department="shop, web"), {"shop": 20.0, "web": 20.0}),
-        (because(Code.LENDING, lender="bio", borrower="hpc"), {"bio": 40.0}),
-        (because(Code.BATCH_SHARE, department="hpc"), {"(batch_share)": 40.0}),
+        ("web_demand", {"department": "shop"}, {"shop": 40.0}),
+        ("web_share", {"department": "shop, web"}, {"shop": 20.0, "web": 20.0}),
+        ("lending", {"lender": "bio", "borrower": "hpc"}, {"bio": 40.0}),
+        ("batch_share", {"department": "hpc"}, {"(batch_share)": 40.0}),
     ],
 )
-def test_to_whom_it_was_lost_as_old_journals_say(reason: Reason, to: dict[str, float]) -> None:
+def test_to_whom_it_was_lost_as_old_journals_say(code: str, params: dict[str, str], to: dict[str, float]) -> None:
+    """They named whom in the reason, and nowhere else."""
     office = Office()
     job = running(office)
-    office.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=0, by=office.world.now + 1, reason=reason))
+    old = {"kind": "quota.changed", "dept": "hpc", "hosts": 0, "by": office.world.now + 1}
+    office.world.write("provisioner", upgrade.fact(old | {"reason": {"code": code, "params": params}}, 1))
     office.close(job, Disposal.REQUEUE)
     assert office.of()["lost_to"] == to
 
@@ -218,7 +222,7 @@ def test_a_loss_is_not_taken_back_by_a_later_attempt() -> None:
     other = running(office)
     office.close(other, Disposal.REQUEUE)
     office.place(other, "h1", begin=False)
-    office.close(other, Disposal.REQUEUE, Code.WALLTIME)
+    office.close(other, Disposal.REQUEUE, because.Walltime)
     office.world.report(other)
     assert (office.of()["lost_core_s"], office.of()["recovered_core_s"]) == (80.0, 0.0)
     third = running(office)
@@ -244,7 +248,7 @@ def test_a_broken_attempt_loses_no_more_while_it_is_not_closed() -> None:
     job = running(office)
     office.world.lose("h1")
     office.world.now += 100
-    office.close(job, Disposal.REQUEUE, Code.HOST_LOST)
+    office.close(job, Disposal.REQUEUE, because.LostHost)
     one = office.of()
     assert (one["failed_core_s"], one["used_core_s"]) == (40.0, 440.0)
     assert office.ask()["site"]["lost_s"] == 100.0
@@ -444,7 +448,7 @@ def test_names_go_and_sums_stay_when_there_are_too_many_rows(monkeypatch: pytest
 def test_the_table_adds_up_for_people_too() -> None:
     office = Office()
     job = running(office)
-    office.notice(0, department="web")
+    office.notice(0, claimants=("web",))
     office.close(job, Disposal.REQUEUE)
     office.world.write("scheduler.hpc", f.HostReleased(host="h1"))
     office.world.now += 3590
@@ -491,7 +495,7 @@ def test_who_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() 
     for claimants, to in ((("bio",), "bio"), ((), "(batch_share)")):
         office = Office(batch("hpc"), batch("bio"), batch("phys"))
         job = running(office)
-        office.notice(0, Code.BATCH_SHARE, claimants, department="hpc")
+        office.notice(0, because.BatchShare, claimants, department="hpc")
         office.close(job, Disposal.REQUEUE)
         assert office.of()["lost_to"] == {to: 40.0}
         said = "to bio." if to == "bio" else "to other batch departments, by guarantee or weight."

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from tests.unit.test_usage import Office, running
 
 
@@ -47,5 +47,5 @@ def test_a_move_that_failed_loses_what_ran_before() -> None:
     office.close(job, Disposal.MIGRATE)
     office.place(job, "h2", begin=False)
     office.world.write("executor", f.VmEnded(unit=job, attempt=1, rank=0, why="it could not be saved"))
-    office.close(job, Disposal.REQUEUE, Code.NOT_SAVED)
+    office.close(job, Disposal.REQUEUE, because.NotSaved)
     assert (office.of()["lost_core_s"], office.of()["failed_core_s"]) == (0.0, 40.0)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Answers
-from schemas.reasons import Code
 from services.domain import text as sentences
 from services.scheduler.core.web import answers as wa
 from services.scheduler.core.web.answers import SECONDS_MIN, Bucket, Sum
@@ -80,7 +80,7 @@ def record(new: list[tuple[int, int]], old: list[tuple[int, int]]) -> wa.Record:
 def test_the_reason_says_both(roll: Roll) -> None:
     found = wa.worse(record([(50, 50)] * 5, [(200, 1)] * 5), roll)
     assert found is not None
-    assert found.code is Code.RELEASE_ERRORS
+    assert type(found) is because.ReleaseErrors
     assert sentences.sentence(found) == (
         "release 2 answered 100 % of its requests (250 of 250) with 5xx or not at all within 5s; "
         "release 1 answered 0.5 % of its requests (5 of 1000) so: it is wanted again"
@@ -153,7 +153,7 @@ def test_a_release_that_answers_with_errors_is_rolled_back_while_it_rolls() -> N
     assert of_releases(world) == {0: 4}
     assert watch(world).fewest >= 4
     (back,) = [fact for fact in world.facts(f.ReleaseChanged) if fact.state == "rolled_back"]
-    assert (back.back_to, back.reason.code) == (0, Code.RELEASE_ERRORS)
+    assert (back.back_to, type(back.reason)) == (0, because.ReleaseErrors)
     assert sum(fact.release == 1 for fact in world.facts(f.UnitPlaced)) < 4  # it was stopped on its way
     assert back.reason in why(core(world), world.now)  # until somebody asks for another one
     assert world.voids == []
@@ -211,7 +211,7 @@ def test_the_next_release_is_judged_by_its_own_answers() -> None:
     deploy(world)
     answer(world, 30, {0: WELL, 2: WELL})
     assert said(world)[-2:] == [(2, "rolling"), (2, "complete")]
-    assert Code.RELEASE_ERRORS not in [reason.code for reason in why(core(world), world.now)]
+    assert because.ReleaseErrors not in [type(reason) for reason in why(core(world), world.now)]
 
 
 def test_a_newer_release_takes_over_from_a_bad_one() -> None:
@@ -230,9 +230,15 @@ def test_a_release_that_fails_is_told_until_it_is_given_up_for_it() -> None:
     told = Told(failing=[Failing(0, 400, 40, 20.0), Failing(1, 60, 60, 20.0)])
 
     def failing() -> list[object]:
-        found = [one.params["release"] for one in why(core(world), world.now, told) if one.code is Code.REQUESTS_FAIL]
+        found = [
+            because.fields(one)["release"]
+            for one in why(core(world), world.now, told)
+            if type(one) is because.RequestsFail
+        ]
         listed = [
-            one.params["release"] for one in troubles(core(world), world.now, told) if one.code is Code.REQUESTS_FAIL
+            because.fields(one)["release"]
+            for one in troubles(core(world), world.now, told)
+            if type(one) is because.RequestsFail
         ]
         assert found == listed
         return found
@@ -240,4 +246,4 @@ def test_a_release_that_fails_is_told_until_it_is_given_up_for_it() -> None:
     assert failing() == [0, 1]
     answer(world, 30, {0: WELL, 1: ILL})
     assert failing() == [0]
-    assert Code.RELEASE_ERRORS in [one.code for one in troubles(core(world), world.now, told)]
+    assert because.ReleaseErrors in [type(one) for one in troubles(core(world), world.now, told)]

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code
 from services.domain.core import NEVER
 from services.domain.scaling import Limit, Span, Unreadable, limit, offset_s, spans
 from services.domain.text import sentence
@@ -269,9 +269,9 @@ def told(world: World) -> str:
     return sentence(why(core(world), world.now)[0])
 
 
-def last(world: World) -> tuple[int, Code]:
+def last(world: World) -> tuple[int, because.Kind]:
     fact = world.facts(f.DemandChanged)[-1]
-    return fact.instances, fact.reason.code
+    return fact.instances, type(fact.reason)
 
 
 def test_the_schedule_raises_the_floor_at_its_hour_and_the_load_lowers_it_after() -> None:
@@ -280,13 +280,13 @@ def test_the_schedule_raises_the_floor_at_its_hour_and_the_load_lowers_it_after(
     world.advance(HOUR - 1)
     assert core(world).state.target == 1
     world.advance(1)  # though no signal comes: the floor does not depend on it
-    assert (6, Code.SCHEDULE) in [(fact.instances, fact.reason.code) for fact in world.facts(f.DemandChanged)]
+    assert (6, because.Schedule) in [(fact.instances, type(fact.reason)) for fact in world.facts(f.DemandChanged)]
     assert core(world).state.serving == 6
     load(world, 0.5, 3)
     assert told(world) == "the schedule asks for at least 6 instances for another 9h59m"
     world.advance(10 * HOUR)
     load(world, 0.5, 2)
-    assert last(world) == (1, Code.UTILISATION_LOW)
+    assert last(world) == (1, because.UtilisationLow)
     assert world.voids == []
 
 
@@ -300,18 +300,18 @@ def test_steps_are_limited_and_why_says_by_what() -> None:
     world.restart("scheduler.web")
     load(world, 0.1, 31)
     assert core(world).state.target in (3, 4)
-    assert last(world)[1] is Code.STEP_LIMIT
+    assert last(world)[1] is because.StepLimit
 
 
 def test_a_floor_is_not_limited_and_the_maximum_limits_everything() -> None:
     world = site(up_limits=("2 in 60s",), schedule=("daily 00:00-24:00 at least 9",), instances_max=12)
-    assert last(world) == (9, Code.SCHEDULE)
+    assert last(world) == (9, because.Schedule)
     world.write("admission", f.ScaleRequested(dept="web", user="wes", minimum=15))
     world.settle()
-    assert last(world) == (12, Code.SCALED_BY_PERSON)
+    assert last(world) == (12, because.ScaledByPerson)
     world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=1))
     world.settle()
-    assert last(world) == (1, Code.SCALED_BY_PERSON)  # and below every floor, if a person says so
+    assert last(world) == (1, because.ScaledByPerson)  # and below every floor, if a person says so
 
 
 def test_yesterdays_load_is_a_floor_today_and_a_restart_forgets_nothing() -> None:
@@ -329,7 +329,7 @@ def test_yesterdays_load_is_a_floor_today_and_a_restart_forgets_nothing() -> Non
     load(world, 0.5, 5)
     assert core(world).state.target == 1
     world.advance(MONDAY + DAY + 7 * HOUR + 1800 - world.now)
-    assert last(world) == (6, Code.FORECAST) or core(world).state.missing
+    assert last(world) == (6, because.Forecast) or core(world).state.missing
     assert core(world).state.target == 6  # 4 · 1.1 / 0.8
     load(world, 0.5, 2)
     assert told(world) == "at least 6 instances: the mean load at this time of 1 day before, and 10 %"
@@ -362,7 +362,7 @@ def test_it_wakes_when_a_bound_that_holds_the_number_ends(bound: dict[str, Any])
     for busy in (6.0, 0.5, 6.0) if "up_limits" in bound else (6.0, 0.5, 6.0, 0.5):
         load(world, busy, 12)
     held = core(world).state.target
-    assert core(world).desired(world.now)[1].code in (Code.STEP_LIMIT, Code.FLAP_BUDGET)
+    assert type(core(world).desired(world.now)[1]) in (because.StepLimit, because.FlapBudget)
     assert core(world).decide(world.now) == []
     world.advance(HOUR + 1)  # from wake-up to wake-up
     assert core(world).state.target != held

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.domain.core import NEVER
 from services.domain.custody.state import Quota
@@ -161,20 +161,20 @@ def test_a_roll_claims_no_more_beside_than_its_surge(
 @pytest.mark.parametrize(
     ("by_person", "target", "reason", "code", "found"),
     [
-        (True, 3, because(Code.AT_MINIMUM), Code.SCALE_UP, because(Code.SCALED_BY_PERSON, instances=3)),
-        (True, 4, because(Code.AT_MINIMUM), Code.SCALE_UP, because(Code.SCALE_UP, instances=4)),
-        (False, 3, because(Code.AT_MINIMUM), Code.SCALE_UP, because(Code.SCALE_UP, instances=3)),
-        (False, 3, because(Code.SCALED_BY_PERSON), Code.SCALE_DOWN, because(Code.SCALED_BY_PERSON, instances=3)),
-        (False, 3, because(Code.CLAIMED, by="ann"), Code.SCALE_UP, because(Code.SCALE_UP, instances=3, by="ann")),
-        (False, 3, because(Code.CLAIMED, by="ann"), Code.SCALE_DOWN, because(Code.SCALE_DOWN, instances=3)),
+        (True, 3, because.AtMinimum(), because.ScaleUp, because.ScaledByPerson(instances=3)),
+        (True, 4, because.AtMinimum(), because.ScaleUp, because.ScaleUp(instances=4)),
+        (False, 3, because.AtMinimum(), because.ScaleUp, because.ScaleUp(instances=3)),
+        (False, 3, because.ScaledByPerson(), because.ScaleDown, because.ScaledByPerson(instances=3)),
+        (False, 3, because.Claimed(by="ann"), because.ScaleUp, because.ScaleUp(instances=3, by="ann")),
+        (False, 3, because.Claimed(by="ann"), because.ScaleDown, because.ScaleDown(instances=3)),
     ],
 )
 def test_an_instance_comes_or_goes_by_a_persons_word_or_the_loads(
-    by_person: bool, target: int, reason: Any, code: Code, found: Any
+    by_person: bool, target: int, reason: Any, code: because.Kind, found: Any
 ) -> None:
     web = core(Site("ss"))
     web.state.by_person, web.state.target = by_person, 3
-    assert web._cause(target, reason, code) == found
+    assert web._cause(target, reason, up=code is because.ScaleUp) == found
 
 
 def told(
@@ -188,8 +188,8 @@ def told(
     web = core(site)
     step = step_of(web, Plan((), 0, 0, 0) if planned else None, Roll(wanted=7))
     reason = web_claim.why(seen_by(web), step, target, room, fewer)
-    assert reason.code is Code.ROOM_BESIDE
-    return dict(reason.params)
+    assert type(reason) is because.RoomBeside
+    return dict(because.fields(reason))
 
 
 def test_why_other_hosts_are_claimed_tells_all_that_takes_room_beside_the_wanted() -> None:
@@ -304,33 +304,35 @@ def test_what_serves_in_a_snapshot_that_knows_no_releases_is_a_way_back() -> Non
 def said_of(found: WebCore, target: int, step: Step | None = None, now: float = 0.0) -> Said:
     """A decision that has said nothing yet, where so many instances are wanted."""
     said = found.said(now)
-    said.target, said.reason, said.step = target, because(Code.AT_MINIMUM), step or said.step
+    said.target, said.reason, said.step = target, because.AtMinimum(), step or said.step
     return said
 
 
-def placed(found: WebCore, target: int, *, spare: int = 0, step: Step | None = None) -> list[tuple[str, str, Code]]:
+def placed(
+    found: WebCore, target: int, *, spare: int = 0, step: Step | None = None
+) -> list[tuple[str, str, because.Kind]]:
     """Who comes where, and why, with number at 0.0."""
     said = said_of(found, target, step)
     said.spare = spare
     facts = found._placements(said)
     assert all(fact.reason is not None for fact in facts)
-    return [(fact.unit, fact.hosts[0], fact.reason.code) for fact in facts if fact.reason is not None]
+    return [(fact.unit, fact.hosts[0], type(fact.reason)) for fact in facts if fact.reason is not None]
 
 
 @pytest.mark.parametrize(
     ("target", "spare", "to_replace", "codes"),
     [
         (2, 0, 0, []),
-        (3, 0, 0, [Code.SCALE_UP]),
-        (4, 0, 1, [Code.REPLACEMENT, Code.SCALE_UP]),
-        (2, 1, 0, [Code.REPLACEMENT]),
-        (3, 1, 0, [Code.REPLACEMENT, Code.SCALE_UP]),
-        (4, 1, 1, [Code.REPLACEMENT, Code.REPLACEMENT, Code.SCALE_UP]),
-        (9, 0, 0, [Code.SCALE_UP] * 4),  # as many as have room
+        (3, 0, 0, [because.ScaleUp]),
+        (4, 0, 1, [because.Replacement, because.ScaleUp]),
+        (2, 1, 0, [because.Replacement]),
+        (3, 1, 0, [because.Replacement, because.ScaleUp]),
+        (4, 1, 1, [because.Replacement, because.Replacement, because.ScaleUp]),
+        (9, 0, 0, [because.ScaleUp] * 4),  # as many as have room
     ],
 )
 def test_so_many_come_as_are_short_and_those_that_stand_in_for_others_first(
-    target: int, spare: int, to_replace: int, codes: list[Code]
+    target: int, spare: int, to_replace: int, codes: list[because.Kind]
 ) -> None:
     found = core(Site("ss - -"))
     found.state.to_replace = to_replace
@@ -353,9 +355,9 @@ def test_none_comes_before_the_next_try_is_due_unless_the_release_is_another_one
 ) -> None:
     found = core(Site("ss -"))
     found.state.retry_at = retry_s
-    said = f.ReleaseChanged(dept="web", release=7, state="rolling", reason=because(Code.ROLLING, release=7))
+    said = f.ReleaseChanged(dept="web", release=7, state="rolling", reason=because.Rolling(release=7))
     step = step_of(found, Plan((), 3, 1, 3), Roll(wanted=7, stage=stage))._replace(word=said if word else None)
-    code = Code.ROLLING if stage == "rolling" else Code.SCALE_UP
+    code = because.Rolling if stage == "rolling" else because.ScaleUp
     assert placed(found, 3, step=step) == ([("web.3", "h2", code)] if comes else [])
 
 
@@ -392,7 +394,7 @@ def test_a_signal_that_is_missing_is_told_once_and_only_of_a_department_that_the
     late = found.custody.state.at + 2 * TIMEOUT_S
     told = claimed(found, 2, Room(2, 0), late)
     assert told is not None
-    assert told.reason == because(Code.SIGNAL_MISSING, timeout_s=TIMEOUT_S, instances=2)
+    assert told.reason == because.SignalMissing(timeout_s=TIMEOUT_S, instances=2)
     found.state.missing = True
     assert claimed(found, 2, Room(2, 0), late) is None
     found.state.missing, found.department = False, None
@@ -405,7 +407,7 @@ def test_hosts_that_are_wanted_if_idle_are_none_of_the_claim_and_were_claimed_be
     assert told is not None
     assert (told.hosts, told.if_idle) == (2, 0)
     assert told.reason is not None
-    assert told.reason.params["freed"] == ["h2"], "of three hosts two are wanted now"
+    assert because.fields(told.reason)["freed"] == ["h2"], "of three hosts two are wanted now"
     [told] = found._claims(said_of(found, 2, step_of(found, Plan((), 0, 0, 4))), Room(4, 0), 0.0)
     assert (told.hosts, told.if_idle) == (1, 1)
 
@@ -417,14 +419,14 @@ def test_of_cordoned_hosts_the_names_are_told_in_their_order() -> None:
         site.world.cordon(name)
         web.inventory.host_changed(name)
     reason = web_claim.why(seen_by(web), step_of(web, None), 3, Room(3, 0), 0)
-    assert reason.params["cordoned"] == ["h1", "h3"]
+    assert because.fields(reason)["cordoned"] == ["h1", "h3"]
 
 
 def test_one_that_is_closed_is_gone_and_one_that_leaves_drains_if_it_may() -> None:
     found = core(Site("sd b"))
     closes, ends = found.said(0.0), found.said(0.0)
     units = [closes.at.unit(f"web.{n}") for n in (1, 3)]
-    why = because(Code.VM_ENDED)
+    why = because.EndedVm()
     for _ in range(2):
         closes.close([termination.close(unit, Disposal.FAILED, why) for unit in units])
     assert (list(closes.seen.gone), closes.seen.count, closes.seen.draining) == (["web.1", "web.3"], 0, 1)
@@ -493,6 +495,8 @@ def test_a_roll_that_only_a_host_helps_on_says_why_there_is_none(
     for spec in ("ss", "ss -"):
         found = core(Site(spec), max_surge=1, max_unavailable=0, min_ready_s=0.0, surge=surge)
         at = found.scene(found.custody.state.at)._replace(roll=Roll(wanted=wanted, asked=wanted, stage="rolling"))
-        stuck = [dict(one.params) for one in web_rolls.why(at, target, maximum) if one.code is Code.ROLL_STUCK]
+        stuck = [
+            dict(because.fields(one)) for one in web_rolls.why(at, target, maximum) if type(one) is because.RollStuck
+        ]
         expected = {"department": "web", "release": wanted, "hosts": 1, **told}
         assert stuck == ([expected] if spec == "ss" else [])

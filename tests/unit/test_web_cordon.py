@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from tests.support.ending import scale, site
 from tests.support.world import World
 
@@ -36,7 +36,7 @@ def test_a_cordoned_host_goes_back_when_nothing_is_left_on_it() -> None:
     world.cordon("h2")
     scale(world, 1)
     assert running(world) == ["web.1"]
-    assert [(fact.host, fact.reason.code) for fact in world.facts(f.HostReleased)] == [("h2", Code.CORDONED)]
+    assert [(fact.host, type(fact.reason)) for fact in world.facts(f.HostReleased)] == [("h2", because.Cordoned)]
 
 
 def test_a_drained_host_is_left_once_another_serves() -> None:
@@ -68,7 +68,7 @@ def test_a_drained_host_goes_back_at_its_deadline_though_no_other_serves(by_s: f
         assert running(world) == ["web.1"]
         return
     (closed,) = world.facts(f.AttemptClosed)
-    assert (closed.unit, closed.why.code) == ("web.1", Code.HOST_DRAINED)
+    assert (closed.unit, type(closed.why)) == ("web.1", because.HostDrained)
     assert [fact.host for fact in world.facts(f.HostReleased)] == ["h1"]
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.scheduler.core.state.load import Sample, follow, mean
 from services.scheduler.core.web.core import WebCore
@@ -52,9 +52,9 @@ def load(world: World, utilisation: float, seconds: int = 20) -> None:
         world.write("scheduler.web", fact)
 
 
-def claim(world: World) -> tuple[int, int | None, Code]:
+def claim(world: World) -> tuple[int, int | None, because.Kind]:
     fact = world.facts(f.DemandChanged)[-1]
-    return fact.hosts, fact.instances, fact.reason.code
+    return fact.hosts, fact.instances, type(fact.reason)
 
 
 def running(world: World) -> list[str]:
@@ -154,7 +154,7 @@ def test_what_began_before_the_number_changed_does_not_count() -> None:
 
 def test_it_claims_its_minimum_at_once_and_places_it_when_the_host_comes() -> None:
     world = site(instances_min=2, instances_per_host=2)
-    assert claim(world) == (1, 2, Code.AT_MINIMUM)
+    assert claim(world) == (1, 2, because.AtMinimum)
     assert running(world) == ["web.1", "web.2"]
     assert world.custody.held("web") == 1
 
@@ -165,8 +165,8 @@ def test_80_percent_over_the_window_is_one_more() -> None:
     assert decide(world) == []
     load(world, 0.8, 1)
     (fact,) = decide(world)
-    assert (fact.hosts, fact.instances, fact.reason.code) == (2, 2, Code.UTILISATION_HIGH)
-    assert fact.reason.params["utilisation"] == 0.8
+    assert (fact.hosts, fact.instances, type(fact.reason)) == (2, 2, because.UtilisationHigh)
+    assert because.fields(fact.reason)["utilisation"] == 0.8
 
 
 def test_just_below_is_not() -> None:
@@ -205,20 +205,20 @@ def test_below_the_lower_threshold_the_newest_goes_and_its_host_once_its_vm_has_
     )
     load(world, 0.8 * 2 / 3 - 0.001, 20)
     demand, drains = decide(world)
-    assert (demand.instances, demand.reason.code) == (2, Code.UTILISATION_LOW)
+    assert (demand.instances, type(demand.reason)) == (2, because.UtilisationLow)
     assert demand.hosts == 3  # a lower claim is notice
-    assert (drains.unit, drains.until, drains.reason.code) == ("web.3", world.now + 5.0, Code.SCALE_DOWN)
+    assert (drains.unit, drains.until, type(drains.reason)) == ("web.3", world.now + 5.0, because.ScaleDown)
     executor = world.seats["executor"]
     executor.paused = True  # the VM is ending
     world.settle()
     closed = world.facts(f.AttemptClosed)[-1]
-    assert (closed.unit, closed.disposal, closed.why.code) == ("web.3", Disposal.STOPPED, Code.DRAINED)
+    assert (closed.unit, closed.disposal, type(closed.why)) == ("web.3", Disposal.STOPPED, because.Drained)
     assert (claim(world)[:2], world.custody.held("web")) == ((3, 2), 3)
     assert world.states("web") == {"web.1": "open", "web.2": "open", "web.3": "stopped"}
     world.end_vm("web.3")
     demand, released = decide(world)
     assert (demand.instances, demand.hosts) == (2, 2)
-    assert (released.host, released.reason.code) == ("h3", Code.NOT_NEEDED)
+    assert (released.host, type(released.reason)) == ("h3", because.NotNeeded)
     executor.paused = False
     world.settle()
     assert (claim(world)[:2], world.custody.held("web")) == ((2, 2), 2)
@@ -246,22 +246,22 @@ def test_never_above_the_maximum_of_instances_or_of_hosts() -> None:
         world = site(held=1, **policy)
         load(world, 2.0, 30)
         assert decide(world) == []
-        assert core(world).desired(world.now)[1].code is Code.AT_MAXIMUM
+        assert type(core(world).desired(world.now)[1]) is because.AtMaximum
 
 
 def test_a_person_sets_an_exact_number_until_then() -> None:
     world = site()
     scale(world, exact=3, until=world.now + 60)
     world.settle()
-    assert claim(world) == (3, 3, Code.SCALED_BY_PERSON)
+    assert claim(world) == (3, 3, because.ScaledByPerson)
     load(world, 0.1, 59)
     world.settle()
     assert claim(world)[1] == 3
     scale(world, exact=0)
     world.settle()
-    assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, Code.ROOM_BESIDE), [], 0)
-    told = [fact.reason.code for fact in world.facts(f.DemandChanged) if not fact.instances]
-    assert told[0] is Code.SCALED_BY_PERSON  # and then hosts go back as they become empty
+    assert (claim(world), running(world), world.custody.held("web")) == ((0, 0, because.RoomBeside), [], 0)
+    told = [type(fact.reason) for fact in world.facts(f.DemandChanged) if not fact.instances]
+    assert told[0] is because.ScaledByPerson  # and then hosts go back as they become empty
 
 
 def test_what_a_person_set_is_placed_and_drained_as_such_and_after_auto_the_load_is_the_cause() -> None:
@@ -270,17 +270,17 @@ def test_what_a_person_set_is_placed_and_drained_as_such_and_after_auto_the_load
     world.settle()
     scale(world, exact=2)
     world.settle()
-    assert [fact.reason.code for fact in world.facts(f.UnitPlaced)[1:]] == [Code.SCALED_BY_PERSON] * 2
-    assert world.facts(f.InstanceDraining)[-1].reason.code is Code.SCALED_BY_PERSON
+    assert [type(fact.reason) for fact in world.facts(f.UnitPlaced)[1:]] == [because.ScaledByPerson] * 2
+    assert type(world.facts(f.InstanceDraining)[-1].reason) is because.ScaledByPerson
     scale(world)  # --auto
     load(world, 0.1, 25)
     world.settle()
-    assert claim(world)[1:] == (1, Code.UTILISATION_LOW)
-    assert world.facts(f.InstanceDraining)[-1].reason.code is Code.SCALE_DOWN
+    assert claim(world)[1:] == (1, because.UtilisationLow)
+    assert type(world.facts(f.InstanceDraining)[-1].reason) is because.ScaleDown
     load(world, 0.9, 25)
     world.settle()
-    assert claim(world)[1:] == (2, Code.UTILISATION_HIGH)
-    assert world.facts(f.UnitPlaced)[-1].reason.code is Code.SCALE_UP
+    assert claim(world)[1:] == (2, because.UtilisationHigh)
+    assert type(world.facts(f.UnitPlaced)[-1].reason) is because.ScaleUp
 
 
 def test_what_a_person_set_is_said_also_when_the_hosts_come_later() -> None:
@@ -289,7 +289,7 @@ def test_what_a_person_set_is_said_also_when_the_hosts_come_later() -> None:
     world.settle()
     world.grant("web", "h2")
     world.settle()
-    assert world.facts(f.UnitPlaced)[-1].reason.code is Code.SCALED_BY_PERSON
+    assert type(world.facts(f.UnitPlaced)[-1].reason) is because.ScaledByPerson
 
 
 def test_a_persons_word_ends_by_time() -> None:
@@ -298,7 +298,7 @@ def test_a_persons_word_ends_by_time() -> None:
     world.settle()
     assert core(world).wake_at() == world.now + 60
     world.advance(60)
-    assert claim(world) == (1, 1, Code.AT_MINIMUM)
+    assert claim(world) == (1, 1, because.AtMinimum)
 
 
 def test_a_persons_minimum_is_a_floor_and_not_a_number() -> None:
@@ -306,7 +306,7 @@ def test_a_persons_minimum_is_a_floor_and_not_a_number() -> None:
     scale(world, minimum=2)
     world.grant("web", *sorted(world.custody.index.by_state["free"])[:1])
     world.settle()
-    assert claim(world)[1:] == (2, Code.SCALED_BY_PERSON)
+    assert claim(world)[1:] == (2, because.ScaledByPerson)
     load(world, 0.0, 25)
     world.settle()
     assert claim(world)[1] == 2
@@ -321,15 +321,15 @@ def test_a_missing_signal_holds_the_number_and_says_so_once() -> None:
     world.settle()
     assert core(world).wake_at() == world.now + 10
     world.advance(9.9)
-    assert claim(world)[2] is Code.AT_MINIMUM
+    assert claim(world)[2] is because.AtMinimum
     world.advance(0.2)
-    assert claim(world) == (1, 1, Code.SIGNAL_MISSING)
+    assert claim(world) == (1, 1, because.SignalMissing)
     written = len(world.journal)
     world.advance(100)
     assert len(world.journal) == written
     load(world, 0.5, 1)
     world.settle()
-    assert claim(world) == (1, 1, Code.UTILISATION_STEADY)
+    assert claim(world) == (1, 1, because.UtilisationSteady)
 
 
 def test_would_change_says_what_an_observation_would_decide() -> None:
@@ -397,7 +397,7 @@ def test_a_host_too_small_is_no_use_and_another_is_claimed_until_it_comes() -> N
 def test_an_idle_host_beyond_the_claim_goes_back_at_once() -> None:
     world = site(held=2)
     assert world.custody.held("web") == 1
-    assert world.facts(f.HostReleased)[-1].reason.code is Code.NOT_NEEDED
+    assert type(world.facts(f.HostReleased)[-1].reason) is because.NotNeeded
 
 
 def test_numbers_of_instances_are_never_used_again() -> None:
@@ -434,12 +434,12 @@ def test_only_the_successor_of_a_failed_instance_is_called_a_replacement() -> No
     world.settle()
     scale(world, minimum=3)
     world.settle()
-    reasons = {fact.unit: fact.reason.code for fact in world.facts(f.UnitPlaced)}
+    reasons = {fact.unit: type(fact.reason) for fact in world.facts(f.UnitPlaced)}
     assert reasons == {
-        "web.1": Code.SCALE_UP,
-        "web.2": Code.REPLACEMENT,
-        "web.3": Code.SCALED_BY_PERSON,
-        "web.4": Code.SCALED_BY_PERSON,
+        "web.1": because.ScaleUp,
+        "web.2": because.Replacement,
+        "web.3": because.ScaledByPerson,
+        "web.4": because.ScaledByPerson,
     }
 
 
@@ -465,14 +465,14 @@ def test_an_instance_that_does_not_come_up_is_replaced() -> None:
     world.settle()
     world.advance(5)
     assert world.states("web") == {"web.1": "failed", "web.2": "open"}
-    assert world.facts(f.AttemptClosed)[-1].why.code is Code.BOOT_TIMEOUT
+    assert type(world.facts(f.AttemptClosed)[-1].why) is because.BootTimeout
 
 
 def test_on_notice_idle_hosts_go_first_then_those_with_the_fewest_instances() -> None:
     world = site(held=2, instances_min=3, instances_per_host=2)
     world.quota("web", 1)
     (drains,) = decide(world)
-    assert (drains.unit, drains.reason.code) == ("web.3", Code.RECLAIMED)
+    assert (drains.unit, type(drains.reason)) == ("web.3", because.Reclaimed)
     world.settle()
     assert world.facts(f.HostReleased)[-1].host == "h2"
     assert world.custody.held("web") == 1
@@ -495,7 +495,7 @@ def test_a_department_that_is_not_configured_any_more_leaves() -> None:
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud()))
     world.settle()
     assert (running(world), world.custody.held("web")) == ([], 0)
-    assert claim(world) == (0, 0, Code.DEPARTMENT_REMOVED)
+    assert claim(world) == (0, 0, because.DepartmentRemoved)
     world.write("admission", f.DepartmentClosed(dept="web"))
     assert decide(world) == []
 
@@ -507,7 +507,7 @@ def test_a_changed_minimum_holds_at_once() -> None:
         f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=cloud(web("web", rule="threshold", instances_min=3))),
     )
     world.settle()
-    assert claim(world) == (3, 3, Code.AT_MINIMUM)
+    assert claim(world) == (3, 3, because.AtMinimum)
 
 
 def test_another_departments_load_is_none_of_its_business() -> None:

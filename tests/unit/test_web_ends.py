@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from tests.support.ending import DRAIN_S, core, decide, draining, ends, hear, scale, serving, sessions, site
 
 # ------------------------------------------------------------------------------------------------------------------ drain
@@ -14,12 +14,12 @@ def test_what_is_not_needed_drains_and_is_closed_when_it_has() -> None:
     world = site(held=2, instances_min=2)
     scale(world, exact=1)
     (fact,) = world.facts(f.InstanceDraining)
-    assert (fact.unit, fact.until, fact.reason.code) == ("web.2", world.now + DRAIN_S, Code.SCALED_BY_PERSON)
+    assert (fact.unit, fact.until, type(fact.reason)) == ("web.2", world.now + DRAIN_S, because.ScaledByPerson)
     assert (serving(world), draining(world), core(world).state.serving) == (["web.1"], ["web.2"], 1)
     assert (world.custody.state.demands["web"], world.custody.held("web")) == (2, 2)  # its host is claimed meanwhile
     hear(world, "web.2", "drained")
     world.settle()
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.DRAINED)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.Drained)}
     assert (world.custody.state.demands["web"], world.custody.held("web")) == (1, 1)
 
 
@@ -30,7 +30,7 @@ def test_its_time_ends_though_sessions_are_open() -> None:
     world.advance(DRAIN_S - 0.001)
     assert ends(world) == {}
     world.advance(0.001)
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.DRAIN_TIMEOUT)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.DrainTimeout)}
 
 
 def test_one_that_is_not_in_service_is_closed_at_once_and_goes_first() -> None:
@@ -41,14 +41,14 @@ def test_one_that_is_not_in_service_is_closed_at_once_and_goes_first() -> None:
     world.settle()
     scale(world, exact=1)
     assert (serving(world), draining(world)) == (["web.1"], [])
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.SCALED_BY_PERSON)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.ScaledByPerson)}
 
 
 def test_without_time_to_drain_it_is_closed_at_once() -> None:
     world = site(held=2, instances_min=2, drain_s=0.0)
     scale(world, exact=1)
     assert world.facts(f.InstanceDraining) == []
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.SCALED_BY_PERSON)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.ScaledByPerson)}
 
 
 def test_draining_is_for_ever_and_load_that_comes_back_starts_another_beside_it() -> None:
@@ -110,7 +110,7 @@ def test_a_restart_in_the_middle_of_a_drain_forgets_nothing() -> None:
     hear(world, "web.2", "drained")
     world.restart("scheduler.web")
     world.settle()
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.DRAINED)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.Drained)}
 
 
 # ------------------------------------------------------------------------------------------------------- fewest sessions

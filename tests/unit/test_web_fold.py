@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from schemas.releases import Release
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
@@ -23,7 +23,7 @@ from services.scheduler.core.web.reports import sessions
 from tests.support.closing import close, left_out
 from tests.support.world import World, batch, cloud, web
 
-WHY = because(Code.SCALE_DOWN, instances=1)
+WHY = because.ScaleDown(instances=1)
 
 
 def site(held: int = 2, **policy: Any) -> World:
@@ -63,7 +63,7 @@ def _load(dept: str, **fields: Any) -> f.LoadObserved:
 
 
 def _changed(dept: str, state: str = "complete") -> f.ReleaseChanged:
-    return f.ReleaseChanged(dept=dept, release=0, state=state, reason=because(Code.RELEASE_COMPLETE))  # type: ignore[arg-type]
+    return f.ReleaseChanged(dept=dept, release=0, state=state, reason=because.ReleaseComplete())  # type: ignore[arg-type]
 
 
 def _report(unit: str, state: str) -> f.InstanceReported:
@@ -141,26 +141,26 @@ def test_how_far_the_number_went_is_remembered_for_limits_and_turns(instances: i
 @pytest.mark.parametrize(
     ("code", "instances", "by_person", "missing"),
     [
-        (Code.SCALED_BY_PERSON, 2, True, False),
-        (Code.SCALED_BY_PERSON, 3, True, False),
-        (Code.ROOM_BESIDE, 3, True, True),  # of hosts alone: the number is still that person's
-        (Code.AT_MINIMUM, 3, True, False),
-        (Code.AT_MINIMUM, 2, False, False),
-        (Code.SIGNAL_MISSING, 3, True, True),
+        (because.ScaledByPerson, 2, True, False),
+        (because.ScaledByPerson, 3, True, False),
+        (because.RoomBeside, 3, True, True),  # of hosts alone: the number is still that person's
+        (because.AtMinimum, 3, True, False),
+        (because.AtMinimum, 2, False, False),
+        (because.SignalMissing, 3, True, True),
     ],
 )
 def test_whose_the_number_is_holds_until_it_is_another_one(
-    code: Code, instances: int, by_person: bool, missing: bool
+    code: because.Kind, instances: int, by_person: bool, missing: bool
 ) -> None:
     world = site()
     state = core(world).state
     state.by_person, state.target, state.missing = True, 3, True
-    fact = f.DemandChanged(dept="web", hosts=2, instances=instances, if_idle=4, reason=because(code))
+    fact = f.DemandChanged(dept="web", hosts=2, instances=instances, if_idle=4, reason=code())
     core(world).apply(fact, _meta(world))
     assert (state.by_person, state.missing, state.if_idle) == (by_person, missing, 4)
     state.by_person = False
     core(world).apply(msgspec.structs.replace(fact, instances=instances), _meta(world))
-    assert state.by_person is (code is Code.SCALED_BY_PERSON)
+    assert state.by_person is (code is because.ScaledByPerson)
 
 
 def _meta(world: World) -> Any:
@@ -187,8 +187,8 @@ def test_a_replacement_waits_longer_with_each_failure_in_a_row(failures: int, wa
     assert backoff_s(failures) == waits_s
 
 
-def fail(world: World, unit: str, code: Code = Code.PROGRAM_ENDED) -> None:
-    closed = f.AttemptClosed(unit=unit, attempt=1, disposal=Disposal.FAILED, why=because(code))
+def fail(world: World, unit: str, code: because.Kind = because.ProgramEnded) -> None:
+    closed = f.AttemptClosed(unit=unit, attempt=1, disposal=Disposal.FAILED, why=code())
     world.write("scheduler.web", closed)
 
 
@@ -201,22 +201,22 @@ def test_one_that_has_served_for_so_long_begins_the_row_anew(served_s: float, fa
     fail(world, "web.1")
     assert (state.failures, state.to_replace, state.failed) == (failures, 1, "web.1")
     assert state.retry_at == world.now + backoff_s(failures)
-    assert state.failed_why == because(Code.PROGRAM_ENDED)
+    assert state.failed_why == because.ProgramEnded()
 
 
 @pytest.mark.parametrize(
     ("code", "failures", "to_replace", "replaced"),
     [
-        (Code.PROGRAM_ENDED, 1, 1, False),
-        (Code.VM_ENDED, 1, 1, False),
-        (Code.NOT_READY, 1, 1, True),
-        (Code.UNREACHABLE, 1, 1, True),
-        (Code.SCALE_DOWN, 0, 0, False),
-        (Code.HOST_LOST, 0, 0, False),
+        (because.ProgramEnded, 1, 1, False),
+        (because.EndedVm, 1, 1, False),
+        (because.NotReady, 1, 1, True),
+        (because.Unreachable, 1, 1, True),
+        (because.ScaleDown, 0, 0, False),
+        (because.LostHost, 0, 0, False),
     ],
 )
 def test_what_counts_as_a_failure_and_who_has_a_successor_already(
-    code: Code, failures: int, to_replace: int, replaced: bool
+    code: because.Kind, failures: int, to_replace: int, replaced: bool
 ) -> None:
     for target in (2, 1, None):
         world = site()
@@ -246,7 +246,7 @@ def test_what_does_not_start_while_starts_are_paused_is_no_failure(began: bool) 
     world.write("executor", f.StartsPaused(since=world.now, failed=3, tried=3, why="x"))
     assert core(world).state.paused
     assert core(world).state.retry_at == world.now
-    fail(world, "web.1" if began else "web.3", Code.BOOT_TIMEOUT)
+    fail(world, "web.1" if began else "web.3", because.BootTimeout)
     assert core(world).state.failures == int(began)
     world.write("executor", f.StartsResumed(why="x"))
     assert not core(world).state.paused
@@ -283,7 +283,7 @@ def test_vms_that_end_together_on_one_host_are_one_failure(apart_s: float, toget
     assert state.together == ({"web.2": None} if together else {})
     assert list(state.taken) == ["h1"]
     for name in ("web.1", "web.2"):
-        fail(world, name, Code.VM_ENDED)
+        fail(world, name, because.EndedVm)
     assert state.failures == (1 if together else 2)
     assert state.together == {}
 
@@ -326,7 +326,7 @@ def test_what_was_said_of_an_instance_is_forgotten_with_it() -> None:
     world.write("admission", _report("web.1", "ready"))
     assert list(core(world).state.ready_at) == ["web.1"]
     world.write("admission", _report("web.1", "unready"))
-    rolling = because(Code.ROLLING, release=7)
+    rolling = because.Rolling(release=7)
     world.write("scheduler.web", f.InstanceDraining(unit="web.1", attempt=1, until=world.now + 5.0, reason=rolling))
     world.write("admission", _report("web.1", "drained"))
     world.write("admission", _report("web.1", "ended"))
@@ -424,7 +424,7 @@ def test_a_department_that_is_not_configured_or_is_none_of_web_wants_nothing(dep
     world = site()
     adopt(world, *departments)
     assert (core(world).department is not None) is there
-    assert (core(world).desired(world.now)[1].code is Code.DEPARTMENT_REMOVED) is not there
+    assert (type(core(world).desired(world.now)[1]) is because.DepartmentRemoved) is not there
     assert core(world).check() == []
 
 

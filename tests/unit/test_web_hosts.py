@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.scheduler.core.state.shape import Shape
 from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web.hosts import Picture
@@ -16,7 +16,7 @@ from tests.support.world import World, cloud, web
 
 MEMORY_MB = 1024
 SHAPE = Shape(1, 1, MEMORY_MB, False)
-WHY = because(Code.SCALE_DOWN, instances=1)
+WHY = because.ScaleDown(instances=1)
 
 
 class Site:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Answers, Disposal
-from schemas.reasons import Code, because
 from services.domain.custody.meta import Meta
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.web.release import Roll
@@ -74,7 +74,7 @@ def test_when_answers_were_heard_is_remembered_though_nobody_watches() -> None:
 
 def test_an_instance_that_drains_for_a_roll_which_says_no_release_is_followed_by_the_first() -> None:
     world = site()
-    rolling = f.InstanceDraining(unit="web.1", attempt=1, until=world.now + 5.0, reason=because(Code.ROLLING))
+    rolling = f.InstanceDraining(unit="web.1", attempt=1, until=world.now + 5.0, reason=because.Rolling())
     world.write("scheduler.web", rolling)
     assert core(world).state.followed == {"web.1": 0}
 
@@ -83,7 +83,7 @@ def test_who_wants_nothing_is_short_of_nobody() -> None:
     world = site(held=1)
     state = core(world).state
     state.to_replace, state.target = 0, None
-    fail(world, "web.1", Code.NOT_READY)
+    fail(world, "web.1", because.NotReady)
     assert state.to_replace == 0
 
 
@@ -96,7 +96,7 @@ def test_what_has_begun_fails_its_release_whether_starts_are_paused_or_not(began
         world.write("scheduler.web", f.UnitPlaced(unit="web.3", attempt=1, hosts=("h3",), cores=1, memory_mb=64))
     world.write("executor", f.StartsPaused(since=world.now, failed=3, tried=3, why="x"))
     core(world).state.roll = Roll(stage="rolling")
-    fail(world, "web.1" if began else "web.3", Code.PROGRAM_ENDED)
+    fail(world, "web.1" if began else "web.3", because.ProgramEnded)
     assert core(world).state.roll.failures == int(began)
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Policy
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.web.core import WebCore
@@ -26,14 +26,14 @@ def test_on_notice_they_drain_until_shortly_before_it_is_due() -> None:
     world.quota("web", 1)
     world.settle()
     (fact,) = world.facts(f.InstanceDraining)
-    assert (fact.unit, fact.reason.code) == ("web.2", Code.RECLAIMED)
+    assert (fact.unit, type(fact.reason)) == ("web.2", because.Reclaimed)
     assert fact.until - asked == pytest.approx(NOTICE_S - 0.1, abs=1e-6)
     assert core(world).wake_at() == fact.until
     assert world.custody.held("web") == 2
     world.advance(0.21)
     assert world.custody.held("web") == 1
     assert world.now < asked + NOTICE_S  # nobody was seized
-    assert ends(world) == {"web.2": (Disposal.STOPPED, Code.DRAIN_TIMEOUT)}
+    assert ends(world) == {"web.2": (Disposal.STOPPED, because.DrainTimeout)}
 
 
 def test_on_notice_a_host_goes_as_soon_as_its_last_session_has_ended() -> None:
@@ -42,11 +42,11 @@ def test_on_notice_a_host_goes_as_soon_as_its_last_session_has_ended() -> None:
     world.settle()
     hear(world, "web.2", "drained")
     closed, released = decide(world)
-    assert (closed.unit, closed.why.code, released.host, released.reason.code) == (
+    assert (closed.unit, type(closed.why), released.host, type(released.reason)) == (
         "web.2",
-        Code.DRAINED,
+        because.Drained,
         "h2",
-        Code.NOTICE,
+        because.Notice,
     )
 
 
@@ -80,7 +80,7 @@ def test_on_notice_an_idle_host_goes_at_once_and_so_does_one_that_serves_nobody_
     world.settle()
     world.quota("web", 1)
     closed, released = decide(world)
-    assert (closed.unit, closed.why.code, released.host) == ("web.2", Code.RECLAIMED, "h2")
+    assert (closed.unit, type(closed.why), released.host) == ("web.2", because.Reclaimed, "h2")
 
 
 def test_on_notice_the_host_with_the_fewest_sessions_goes() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from schemas import reasons as because
 from schemas.config import CloudConfig, User, WebPolicy
 from schemas.facts import AUTHORS_MAX, Answers, LoadObserved
-from schemas.reasons import Code, because
 from services.scheduler.core.policies import scale_flaps, scale_steps
 from services.scheduler.core.policies.scale import Track
 from services.scheduler.core.policies.scale_flaps import Course
@@ -49,10 +49,10 @@ def state(*, serving: int = 4, target: int | None = 4, utilisation: float | None
 
 def number(
     at: State, *, most: int = 10, now: float = NOW, usual: tuple[str, ...] = (), **fields: Any
-) -> tuple[int, Code, dict[str, Any]]:
+) -> tuple[int, because.Kind, dict[str, Any]]:
     terms = policy(**fields)
     count, reason = Autoscaler(terms, usual).desired(at, most, now)
-    return count, reason.code, dict(reason.params)
+    return count, type(reason), dict(because.fields(reason))
 
 
 # ------------------------------------------------------------------------------------------------------------ a person's word
@@ -62,16 +62,16 @@ def number(
 def test_a_persons_word_holds_until_its_time_has_passed(after_s: float, holds: bool) -> None:
     now = NOW + after_s
     exact = number(state(exact=7, until=NOW), now=now)
-    assert exact[:2] == ((7, Code.SCALED_BY_PERSON) if holds else (4, exact[1]))
+    assert exact[:2] == ((7, because.ScaledByPerson) if holds else (4, exact[1]))
     minimum = number(state(minimum=7, until=NOW), now=now)
-    assert minimum[:2] == ((7, Code.SCALED_BY_PERSON) if holds else (4, minimum[1]))
+    assert minimum[:2] == ((7, because.ScaledByPerson) if holds else (4, minimum[1]))
     assert number(state(exact=7), now=now)[0] == 7, "for ever, where none was given"
 
 
 @pytest.mark.parametrize(("exact", "most", "found"), [(0, 10, 0), (10, 10, 10), (11, 10, 10), (3, 2, 2)])
 def test_a_persons_exact_number_is_bounded_by_the_maximum_alone(exact: int, most: int, found: int) -> None:
     count, code, params = number(state(exact=exact), most=most, instances_min=5)
-    assert (count, code) == (found, Code.SCALED_BY_PERSON)
+    assert (count, code) == (found, because.ScaledByPerson)
     assert params == {"exact": exact, "maximum": most}
 
 
@@ -83,15 +83,15 @@ def test_a_persons_exact_number_is_bounded_by_the_maximum_alone(exact: int, most
     [
         (1, None, 4, None),
         (4, None, 4, None),
-        (5, None, 5, Code.AT_MINIMUM),
-        (5, 5, 5, Code.AT_MINIMUM),  # of equal ones the first
-        (5, 6, 6, Code.SCALED_BY_PERSON),
-        (5, 4, 5, Code.AT_MINIMUM),
-        (12, None, 10, Code.AT_MINIMUM),
+        (5, None, 5, because.AtMinimum),
+        (5, 5, 5, because.AtMinimum),  # of equal ones the first
+        (5, 6, 6, because.ScaledByPerson),
+        (5, 4, 5, because.AtMinimum),
+        (12, None, 10, because.AtMinimum),
     ],
 )
 def test_the_greatest_floor_counts_up_to_the_maximum(
-    minimum: int, asked: int | None, found: int, code: Code | None
+    minimum: int, asked: int | None, found: int, code: because.Kind | None
 ) -> None:
     count, reason, _ = number(state(minimum=asked), instances_min=minimum)
     assert count == found
@@ -102,7 +102,7 @@ def test_the_greatest_floor_counts_up_to_the_maximum(
 def test_before_the_first_word_it_is_the_floor(minimum: int, most: int, found: int) -> None:
     assert number(state(target=None, utilisation=None), most=most, instances_min=minimum)[:2] == (
         found,
-        Code.AT_MINIMUM,
+        because.AtMinimum,
     )
 
 
@@ -110,13 +110,13 @@ def test_before_the_first_word_it_is_the_floor(minimum: int, most: int, found: i
 def test_never_more_than_the_maximum_and_it_is_said_only_where_it_cuts(most: int, found: int, at_maximum: bool) -> None:
     count, code, params = number(state(utilisation=1.6), most=most)
     assert count == found
-    assert (code is Code.AT_MAXIMUM) is at_maximum
+    assert (code is because.AtMaximum) is at_maximum
     assert not at_maximum or params == {"maximum": most}
 
 
 def test_whose_claim_the_maximum_cuts_is_told() -> None:
     count, code, params = number(state(claim=9, claim_by="ann"), most=5)
-    assert (count, code, params) == (5, Code.AT_MAXIMUM, {"maximum": 5, "by": "ann", "claimed": 9})
+    assert (count, code, params) == (5, because.AtMaximum, {"maximum": 5, "by": "ann", "claimed": 9})
 
 
 @pytest.mark.parametrize(("maximum", "most"), [(None, 10), (0, 0), (3, 6), (5, 10), (9, 10)])
@@ -129,13 +129,13 @@ def test_the_maximum_is_the_policys_and_what_the_departments_hosts_carry(maximum
 
 @pytest.mark.parametrize(
     ("utilisation", "found", "code"),
-    [(0.8, 4, None), (1.6, 5, Code.STEP_LIMIT), (0.9, 5, None), (0.2, 3, Code.STEP_LIMIT), (0.5, 3, None)],
+    [(0.8, 4, None), (1.6, 5, because.StepLimit), (0.9, 5, None), (0.2, 3, because.StepLimit), (0.5, 3, None)],
 )
-def test_a_step_is_no_longer_than_its_limits(utilisation: float, found: int, code: Code | None) -> None:
+def test_a_step_is_no_longer_than_its_limits(utilisation: float, found: int, code: because.Kind | None) -> None:
     count, reason, params = number(state(utilisation=utilisation), up_limits=("1 in 60s",), down_limits=("1 in 60s",))
     assert count == found
     if code is None:
-        assert reason is not Code.STEP_LIMIT
+        assert reason is not because.StepLimit
     else:
         wanted = {1.6: 8, 0.2: 1}[utilisation]
         told = {"wanted": wanted, "instances": 4, "allowed": found, "limits": ["1 in 60s"]}
@@ -148,7 +148,7 @@ def test_limits_of_one_way_do_not_bound_the_other() -> None:
 
 
 def test_a_floor_is_not_delayed_by_limits() -> None:
-    assert number(state(), instances_min=9, up_limits=("1 in 60s",))[:2] == (9, Code.AT_MINIMUM)
+    assert number(state(), instances_min=9, up_limits=("1 in 60s",))[:2] == (9, because.AtMinimum)
 
 
 def turned(*at: float) -> Course:
@@ -164,10 +164,10 @@ def test_the_number_falls_only_if_it_may_turn_and_rises_whatever_happens() -> No
     free_at = scale_flaps.free_at(busy, 1, NOW)
     assert free_at > NOW
     count, code, params = number(state(utilisation=0.2, course=busy), turns_per_hour_max=1)
-    assert (count, code) == (4, Code.FLAP_BUDGET)
+    assert (count, code) == (4, because.FlapBudget)
     turns = len(scale_flaps.recent(busy, NOW))
     assert params == {"wanted": 1, "instances": 4, "turns": turns, "budget": 1, "wait_s": round(free_at - NOW, 3)}
-    assert number(state(utilisation=0.8, course=busy), turns_per_hour_max=1)[1] is not Code.FLAP_BUDGET
+    assert number(state(utilisation=0.8, course=busy), turns_per_hour_max=1)[1] is not because.FlapBudget
     assert number(state(utilisation=1.6, course=busy), turns_per_hour_max=1)[0] == 8
     now = free_at - 0.12345
     early = state(utilisation=0.2, course=busy, heard_at=now, load_at=now)
@@ -195,13 +195,20 @@ SILENT = NOW + TIMEOUT_S
 
 @pytest.mark.parametrize(
     ("claim", "found", "code"),
-    [(None, 4, Code.SIGNAL_MISSING), (3, 4, Code.SIGNAL_MISSING), (4, 4, Code.SIGNAL_MISSING), (5, 5, Code.CLAIMED)],
+    [
+        (None, 4, because.SignalMissing),
+        (3, 4, because.SignalMissing),
+        (4, 4, because.SignalMissing),
+        (5, 5, because.Claimed),
+    ],
 )
-def test_in_silence_the_number_is_held_and_only_a_claim_raises_it(claim: int | None, found: int, code: Code) -> None:
+def test_in_silence_the_number_is_held_and_only_a_claim_raises_it(
+    claim: int | None, found: int, code: because.Kind
+) -> None:
     heard = state(claim=claim, claim_by="ann", heard_at=SILENT - 1.0)
     count, reason, params = number(heard, now=SILENT, signal_timeout_s=TIMEOUT_S)
     assert (count, reason) == (found, code)
-    told = {"instances": 5, "by": "ann"} if code is Code.CLAIMED else {"timeout_s": TIMEOUT_S, "instances": 4}
+    told = {"instances": 5, "by": "ann"} if code is because.Claimed else {"timeout_s": TIMEOUT_S, "instances": 4}
     assert params == told
 
 
@@ -211,16 +218,16 @@ def test_in_silence_the_number_is_held_and_only_a_claim_raises_it(claim: int | N
         (None, 4, None, None),
         (0, 4, None, None),
         (3, 4, None, None),
-        (4, 4, Code.CLAIMED, None),
-        (6, 6, Code.CLAIMED, 4),
+        (4, 4, because.Claimed, None),
+        (6, 6, because.Claimed, 4),
     ],
 )
 def test_a_claim_counts_if_it_is_as_much_as_the_load_wants(
-    claim: int | None, found: int, code: Code | None, load: int | None
+    claim: int | None, found: int, code: because.Kind | None, load: int | None
 ) -> None:
     count, reason, params = number(state(claim=claim))
     assert count == found
-    assert (reason is Code.CLAIMED) is (code is Code.CLAIMED)
+    assert (reason is because.Claimed) is (code is because.Claimed)
     assert params.get("load") == load
 
 
@@ -327,8 +334,8 @@ def test_by_whose_word_and_in_which_requests_is_told_with_the_number() -> None:
     assert "load_by" not in number(at, usual=("zoe",))[2]
     for told, looked_s in (({}, 0.0), ({"window_s": 2.0}, 2.0), ({"window_s": 2.0, "held_s": 9.0}, 9.0)):
         for at_s, so in ((looked_s, True), (looked_s + 0.1, False)):
-            reason = Autoscaler(policy()).by_word(state(load_by={"zoe": NOW - at_s}), because(Code.AT_MINIMUM, **told))
-            assert ("load_by" in reason.params) is so
+            reason = Autoscaler(policy()).by_word(state(load_by={"zoe": NOW - at_s}), because.UtilisationLow(**told))
+            assert ("load_by" in because.fields(reason)) is so
     assert "requests_per_s" not in number(state(rate=None, per_instance=10.0))[2]
     assert "requests_per_s" not in number(state(rate=1.0, per_instance=None))[2]
 
@@ -349,7 +356,7 @@ WATCHED = Roll(wanted=2, asked=2, stage="rolling", good=(1,))
         ({"good": ()}, 60.0, 0.0, False),
         ({"good": (2,)}, 60.0, 0.0, False),
         ({"asked": 3}, 60.0, 0.0, False),
-        ({"given_up": because(Code.RELEASE_ERRORS)}, 60.0, 0.0, False),
+        ({"given_up": because.ReleaseErrors()}, 60.0, 0.0, False),
     ],
 )
 def test_watched_is_a_deployed_release_while_it_rolls_and_a_while_after(
@@ -408,7 +415,7 @@ def test_errors_must_have_been_made_in_several_seconds() -> None:
         reason = web_answers.worse({2: mine, 1: old}, WATCHED)
         assert (reason is not None) is so
     assert reason is not None
-    assert reason.params == {
+    assert because.fields(reason) == {
         "release": 2, "answered": 200, "errors": 30, "over_s": 21.0, "old_answered": 1000, "old_errors": 0, "back_to": 1,
     }  # fmt: skip
     for changes in ({"good": ()}, {"asked": 3}, {"given_up": reason}):

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code
 from services.domain.text import sentence
 from services.scheduler.lookahead.why_web import why
 from tests.support.ending import DRAIN_S, core, decide, ends, feel, hear, over, scale, serving, sessions, site
@@ -29,8 +29,8 @@ def newest(world: World) -> str:
     return world.facts(f.UnitPlaced)[-1].unit
 
 
-def told(world: World, code: Code) -> str:
-    (found,) = [reason for reason in why(core(world), world.now) if reason.code is code]
+def told(world: World, code: because.Kind) -> str:
+    (found,) = [reason for reason in why(core(world), world.now) if type(reason) is code]
     return sentence(found)
 
 
@@ -40,12 +40,12 @@ def told(world: World, code: Code) -> str:
 def test_an_outage_is_told_at_once_with_what_the_health_path_answers() -> None:
     world = site(held=4, instances_min=4)
     world.advance(100)
-    assert told(world, Code.RUNNING) == "4 of 4 instances serve"
+    assert told(world, because.Running) == "4 of 4 instances serve"
     ill(world, *ALL)
     world.advance(5)
     first = why(core(world), world.now)[0]
     assert sentence(first) == "0 of 4 instances serve; 4 are not ready: /healthz answered HTTP 500, for 5s"
-    assert told(world, Code.RUNNING) == "0 of 4 instances serve"
+    assert told(world, because.Running) == "0 of 4 instances serve"
     assert core(world).ready == 0
 
 
@@ -58,7 +58,7 @@ def test_an_instance_serves_when_nobody_who_watches_it_says_otherwise() -> None:
     for user in ("left", "right"):
         hear(world, "web.1", "ready", user=user)
         assert core(world).ready == 1
-    assert "connection refused" in told(world, Code.NOT_READY)
+    assert "connection refused" in told(world, because.NotReady)
     feel(world, "web.1", "ready")
     assert core(world).ready == 2
 
@@ -68,7 +68,7 @@ def test_said_again_it_is_not_ready_since_the_first_time_and_the_last_answer_cou
     feel(world, "web.1", "unready", "/healthz: no answer within 2 s")
     world.advance(30)
     feel(world, "web.1", "unready", "/healthz answered HTTP 503")
-    assert told(world, Code.NOT_READY).endswith(
+    assert told(world, because.NotReady).endswith(
         "1 is not ready: /healthz answered HTTP 503, for 30s; none is replaced for it (unreachable_s = 0)"
     )
 
@@ -82,7 +82,7 @@ def test_what_its_guest_says_of_a_start_is_over_when_it_begins() -> None:
     hear(world, "web.2", "unready")  # on its way: a load balancer cannot reach it yet
     assert core(world).state.unready == {}
     feel(world, "web.2", "unready", "/healthz: connection refused")
-    assert told(world, Code.STARTING) == "1 instance is being started; by now /healthz: connection refused"
+    assert told(world, because.Starting) == "1 instance is being started; by now /healthz: connection refused"
     assert core(world).ready == 1
     world.seats["guests"].paused = False
     world.settle()
@@ -112,8 +112,8 @@ def test_the_successor_of_one_that_is_not_ready_comes_first() -> None:
     assert (serving(world), world.custody.state.demands["web"]) == (["web.1", "web.2"], 3)
     world.grant("web", "h3")
     world.settle()
-    assert world.facts(f.UnitPlaced)[-1].reason.code is Code.REPLACEMENT
-    assert ends(world) == {"web.1": (Disposal.FAILED, Code.NOT_READY)}
+    assert type(world.facts(f.UnitPlaced)[-1].reason) is because.Replacement
+    assert ends(world) == {"web.1": (Disposal.FAILED, because.NotReady)}
     assert (serving(world), world.custody.state.demands["web"]) == (["web.2", "web.3"], 2)
     (closed,) = world.facts(f.AttemptClosed)
     assert sentence(closed.why) == "it was not ready for 10s: /healthz answered HTTP 500"
@@ -130,7 +130,7 @@ def test_one_that_is_ready_again_stays_and_the_newest_is_too_many() -> None:
     feel(world, "web.1", "ready")
     world.settle()
     assert serving(world) == ["web.1", "web.2"]
-    assert ends(world) == {"web.3": (Disposal.STOPPED, Code.SCALE_DOWN)}
+    assert ends(world) == {"web.3": (Disposal.STOPPED, because.ScaleDown)}
 
 
 @pytest.mark.parametrize(("surge", "unavailable"), [(1, 0), (2, 0), (4, 0), (1, 1), (2, 2)])
@@ -212,7 +212,7 @@ def test_if_the_balancers_alone_say_so_of_all_it_may_be_their_network_and_nobody
     hear(world, "web.5", "unready")
     world.advance(1000)
     assert ends(world) == {}
-    assert told(world, Code.NOT_READY).endswith(
+    assert told(world, because.NotReady).endswith(
         "balancer alone says so, and by their guests' word all are ready: it may be the load balancer's own network, so "
         "they are kept"
     )
@@ -227,7 +227,7 @@ def test_where_there_may_be_no_more_its_place_is_its_successors_at_once() -> Non
     world.advance(9.9)
     assert (ends(world), world.custody.state.demands["web"]) == ({}, 1)
     world.advance(0.1)
-    assert ends(world) == {"web.1": (Disposal.FAILED, Code.NOT_READY)}
+    assert ends(world) == {"web.1": (Disposal.FAILED, because.NotReady)}
     assert serving(world) == ["web.2"]
 
 
@@ -251,7 +251,7 @@ def test_where_hosts_are_short_it_waits_for_one_and_then_its_place_is_its_succes
     world.advance(69.9)
     assert ends(world) == {}
     world.advance(0.2)
-    assert ends(world) == {"web.1": (Disposal.FAILED, Code.NOT_READY)}
+    assert ends(world) == {"web.1": (Disposal.FAILED, because.NotReady)}
     assert serving(world) == ["web.2", "web.3"]
 
 
@@ -321,7 +321,7 @@ def test_how_a_program_ended_is_known_though_its_vm_was_gone_before_anybody_look
     world.seats["scheduler.web"].paused = False
     world.settle()
     (closed,) = world.facts(f.AttemptClosed)
-    assert (closed.why.code, closed.why.params) == (Code.PROGRAM_ENDED, {"exit": 3})
+    assert (type(closed.why), because.fields(closed.why)) == (because.ProgramEnded, {"exit": 3})
 
 
 def test_one_that_did_not_come_up_says_what_its_health_path_answered_and_why_repeats_it() -> None:
@@ -334,7 +334,7 @@ def test_one_that_did_not_come_up_says_what_its_health_path_answered_and_why_rep
     world.advance(60.1)
     (closed,) = world.facts(f.AttemptClosed)
     assert sentence(closed.why) == "it was not healthy within 1m00s: /healthz answered HTTP 500"
-    assert told(world, Code.LAST_FAILED) == (
+    assert told(world, because.LastFailed) == (
         "the last instance that failed, web.2, was not healthy within 1m00s: /healthz answered HTTP 500"
     )
 
@@ -347,6 +347,6 @@ def test_why_tells_who_drains_and_who_is_not_ready() -> None:
     scale(world, exact=2)
     hear(world, "web.1", "unready")
     world.now += 1.0
-    found = {reason.code: reason.params for reason in why(core(world), world.now)}
-    assert found[Code.DRAINING] == {"instances": 1, "left_s": DRAIN_S - 1.0}
-    assert found[Code.NOT_READY]["units"] == ["web.1"]
+    found = {type(reason): because.fields(reason) for reason in why(core(world), world.now)}
+    assert found[because.Draining] == {"instances": 1, "left_s": DRAIN_S - 1.0}
+    assert found[because.NotReady]["units"] == ["web.1"]

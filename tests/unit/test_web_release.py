@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import STABLE_S, Plan, Roll, Seen, Stage, Terms
@@ -143,7 +143,7 @@ def test_a_release_stands_when_it_is_ready_if_that_takes_longer() -> None:
     terms = Terms(0, 1, 3, 2 * STABLE_S)
     assert not wr.has_stood(ROLLING, seen("2S"), terms, NOW)
     assert wr.has_stood(ROLLING, seen("2S"), terms, NOW + STABLE_S)
-    assert wr.ended(ROLLING, seen("2S")[0], because(Code.PROGRAM_ENDED), (), terms, NOW).failures == 1
+    assert wr.ended(ROLLING, seen("2S")[0], because.ProgramEnded(), (), terms, NOW).failures == 1
 
 
 @pytest.mark.parametrize(
@@ -221,18 +221,24 @@ def test_a_word_says_why() -> None:
     roll = Roll(wanted=2, stage="rolling", asked=2, good=(0, 1), failures=3, failed="web.9", cause="boot_timeout")
     found = wr.change(roll, None, seen("1s"), Terms(0, 1, 3), 1, NOW, "web")
     assert found is not None
-    assert (found.back_to, found.reason.code) == (1, Code.RELEASE_FAILED)
-    assert found.reason.params == {"release": 2, "failures": 3, "unit": "web.9", "cause": "boot_timeout", "back_to": 1}
+    assert (found.back_to, type(found.reason)) == (1, because.ReleaseFailed)
+    assert because.fields(found.reason) == {
+        "release": 2,
+        "failures": 3,
+        "unit": "web.9",
+        "cause": "boot_timeout",
+        "back_to": 1,
+    }
     deployed = wr.change(roll, requested(3), [], Terms(0, 1, 3), 1, NOW, "web")
     assert deployed is not None
-    assert deployed.reason == because(Code.RELEASE_DEPLOYED, release=3, user="wes")
+    assert deployed.reason == because.ReleaseDeployed(release=3, user="wes")
 
 
 # ------------------------------------------------------------------------------------------------------------ what is folded
 
 
 def told(roll: Roll, state: Stage | str, release: int, *, back_to: int = 0, serving: bool = True) -> Roll:
-    reason = because(Code.RELEASE_DEPLOYED)
+    reason = because.ReleaseDeployed()
     fact = f.ReleaseChanged(dept="web", release=release, state=state, back_to=back_to, reason=reason)  # type: ignore[arg-type]
     return wr.changed(roll, fact, [Seen("web.1", 1, release, NOW)] if serving else [])
 
@@ -262,22 +268,24 @@ def test_complete_with_nothing_wanted_is_no_way_back_until_one_serves() -> None:
 def test_what_counts_as_a_failure() -> None:
     booting, serving, old = seen("2b 2s 1s")
 
-    def count(one: Seen, code: Code) -> int:
-        return wr.ended(ROLLING, one, because(code), (), TERMS, NOW).failures
+    def count(one: Seen, code: because.Kind) -> int:
+        return wr.ended(ROLLING, one, code(), (), TERMS, NOW).failures
 
     assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1, 1, 1]
-    assert count(serving, Code.PROGRAM_ENDED) == 1  # it came up, and did not stay
-    assert count(serving, Code.VM_ENDED) == 0  # nobody says that its program ended: its VM was taken with its host's
-    assert [count(booting, code) for code in (Code.HOST_LOST, Code.RECLAIMED, Code.SCALE_DOWN, Code.DRAINED)] == [0] * 4
-    assert count(old, Code.VM_ENDED) == 0
-    stood = wr.ended(ROLLING, booting, because(Code.VM_ENDED), seen("2S"), TERMS, NOW)
+    assert count(serving, because.ProgramEnded) == 1  # it came up, and did not stay
+    assert count(serving, because.EndedVm) == 0  # nobody says that its program ended: its VM was taken with its host's
+    assert [
+        count(booting, code) for code in (because.LostHost, because.Reclaimed, because.ScaleDown, because.Drained)
+    ] == [0] * 4
+    assert count(old, because.EndedVm) == 0
+    stood = wr.ended(ROLLING, booting, because.EndedVm(), seen("2S"), TERMS, NOW)
     assert (stood.failures, stood.stood) == (0, (2,))  # another one has stood
-    assert wr.ended(stood, booting, because(Code.VM_ENDED), (), TERMS, NOW) is stood
+    assert wr.ended(stood, booting, because.EndedVm(), (), TERMS, NOW) is stood
 
 
 def test_failures_are_forgotten_once_one_has_stood() -> None:
     roll = Roll(wanted=2, failures=2, failed="web.4", cause="vm_ended")
-    after = wr.ended(roll, seen("2S")[0], because(Code.SCALE_DOWN), (), TERMS, NOW)
+    after = wr.ended(roll, seen("2S")[0], because.ScaleDown(), (), TERMS, NOW)
     assert (after.failures, after.failed, after.stood) == (0, "", (2,))
 
 
@@ -286,7 +294,7 @@ def test_release_0_begins_anew_when_it_is_configured_otherwise() -> None:
     roll = wr.configured(roll, 7)
     assert (roll.good, roll.stood, roll.first) == ((), (), 7)
     old, new = Seen("web.7", 7, 0, NOW - STABLE_S), Seen("web.8", 8, 0, None)
-    roll = wr.ended(roll, new, because(Code.VM_ENDED), [old], TERMS, NOW)
+    roll = wr.ended(roll, new, because.EndedVm(), [old], TERMS, NOW)
     assert roll.failures == 1  # that the old ones stand says nothing
     assert wr.began(roll, old).good == ()
     stopped = told(roll, "stopped", 0)
@@ -316,6 +324,6 @@ def test_when_releases_have_no_say() -> None:
 def test_what_ran_before_the_configuration_changed_says_nothing_of_release_0_also_after_a_deploy() -> None:
     roll = wr.configured(Roll(), 5)
     for state, back_to in (("rolling", 0), ("rolled_back", 0)):
-        told = f.ReleaseChanged(dept="web", release=1, state=state, back_to=back_to, reason=because(Code.ROLLING))
+        told = f.ReleaseChanged(dept="web", release=1, state=state, back_to=back_to, reason=because.Rolling())
         roll = wr.changed(roll, told, [])
     assert (roll.wanted, roll.first) == (0, 5)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import GOOD_MAX, STABLE_S, Roll, Seen, Terms
@@ -79,11 +79,11 @@ def test_with_both_bounds_0_there_is_one_more_for_a_while(given: tuple[int, int]
 
 
 def word(state: str, release: int = 2, **fields: Any) -> f.ReleaseChanged:
-    return f.ReleaseChanged(dept="web", release=release, state=state, reason=because(Code.ROLLING), **fields)  # type: ignore[arg-type]
+    return f.ReleaseChanged(dept="web", release=release, state=state, reason=because.Rolling(), **fields)  # type: ignore[arg-type]
 
 
 def test_what_is_wanted_anew_has_not_failed_and_nobody_gave_anything_up() -> None:
-    before = changed(FAILED, again="wes", given_up=because(Code.RELEASE_FAILED))
+    before = changed(FAILED, again="wes", given_up=because.ReleaseFailed())
     after = wr.changed(before, word("rolling", 3), [])
     assert after == Roll(wanted=3, stage="rolling", asked=3, good=(1,))
     assert wr.changed(before, word("rolling", 1), []).asked == 2
@@ -92,7 +92,7 @@ def test_what_is_wanted_anew_has_not_failed_and_nobody_gave_anything_up() -> Non
 def test_what_was_given_up_is_no_way_back_and_why_is_remembered() -> None:
     before = changed(FAILED, good=(0, 2, 1))
     after = wr.changed(before, word("rolled_back", back_to=1), [])
-    assert after == Roll(wanted=1, stage="rolling", asked=2, good=(0, 1), given_up=because(Code.ROLLING))
+    assert after == Roll(wanted=1, stage="rolling", asked=2, good=(0, 1), given_up=because.Rolling())
 
 
 def test_when_it_has_stopped_its_failures_are_still_told() -> None:
@@ -142,26 +142,27 @@ def test_a_release_that_is_complete_is_a_way_back_the_newest_last(
 @pytest.mark.parametrize(
     ("roll", "seen", "code", "failures"),
     [
-        (ROLLING, one(), Code.PROGRAM_ENDED, 1),
-        (FAILED, one(), Code.PROGRAM_ENDED, 3),
-        (FAILED, one(release=1), Code.PROGRAM_ENDED, 2),
-        (changed(FAILED, first=1), one(), Code.PROGRAM_ENDED, 2),
-        (changed(FAILED, stood=(2,)), one(), Code.PROGRAM_ENDED, 2),
-        (changed(FAILED, stood=(1,)), one(), Code.PROGRAM_ENDED, 3),
-        (FAILED, one(served_s=STABLE_S), Code.PROGRAM_ENDED, 0),
-        (FAILED, one(served_s=STABLE_S - 0.1), Code.PROGRAM_ENDED, 3),
-        (FAILED, one(), Code.SCALE_DOWN, 2),
-        (FAILED, one(served_s=None), Code.VM_ENDED, 3),
-        (FAILED, one(), Code.VM_ENDED, 2),
+        (ROLLING, one(), because.ProgramEnded, 1),
+        (FAILED, one(), because.ProgramEnded, 3),
+        (FAILED, one(release=1), because.ProgramEnded, 2),
+        (changed(FAILED, first=1), one(), because.ProgramEnded, 2),
+        (changed(FAILED, stood=(2,)), one(), because.ProgramEnded, 2),
+        (changed(FAILED, stood=(1,)), one(), because.ProgramEnded, 3),
+        (FAILED, one(served_s=STABLE_S), because.ProgramEnded, 0),
+        (FAILED, one(served_s=STABLE_S - 0.1), because.ProgramEnded, 3),
+        (FAILED, one(), because.ScaleDown, 2),
+        (FAILED, one(served_s=None), because.EndedVm, 3),
+        (FAILED, one(), because.EndedVm, 2),
     ],
 )
 def test_what_ends_before_its_release_has_stood_is_a_failure_of_it(
-    roll: Roll, seen: Seen, code: Code, failures: int
+    roll: Roll, seen: Seen, code: because.Kind, failures: int
 ) -> None:
-    after = wr.ended(roll, seen, Reason(code=code, params={"exit": 9}), (), TERMS, NOW)
+    said = {"exit": 9} if code is because.ProgramEnded else {}
+    after = wr.ended(roll, seen, code(**said), (), TERMS, NOW)
     assert after.failures == failures
     if failures == roll.failures + 1:
-        assert (after.failed, after.cause, after.details) == (seen.unit, code.value, {"exit": 9})
+        assert (after.failed, after.cause, after.details) == (seen.unit, because.tag(code), said)
     elif failures:
         assert after is roll
     else:
@@ -170,7 +171,7 @@ def test_what_ends_before_its_release_has_stood_is_a_failure_of_it(
 
 def test_the_last_that_have_stood_are_remembered() -> None:
     roll = changed(ROLLING, stood=tuple(range(10, 10 + GOOD_MAX)))
-    after = wr.ended(roll, one(served_s=None), because(Code.VM_ENDED), [one(served_s=STABLE_S)], TERMS, NOW)
+    after = wr.ended(roll, one(served_s=None), because.EndedVm(), [one(served_s=STABLE_S)], TERMS, NOW)
     assert after.stood == (*range(11, 10 + GOOD_MAX), 2)
 
 
@@ -255,7 +256,7 @@ def test_nothing_is_started_of_what_failed_too_often_and_has_not_stood(
 
 
 def test_answers_that_are_worse_give_it_up_if_there_is_a_way_back() -> None:
-    worse = because(Code.RELEASE_ERRORS, release=2)
+    worse = because.ReleaseErrors(release=2)
     complete = changed(ROLLING, stage="complete")
     for roll in (ROLLING, complete, changed(complete, stood=(2,))):
         said = wr.change(roll, None, [one()], TERMS, 1, NOW, "web", worse)
@@ -274,7 +275,7 @@ def test_a_newer_request_takes_over(asked: int, taken: bool) -> None:
 
 def test_who_speaks_lets_what_has_stopped_go_on_with_what_was_wanted() -> None:
     stopped = changed(FAILED, stage="stopped", again="wes")
-    told = because(Code.RELEASE_DEPLOYED, release=2, user="wes")
+    told = because.ReleaseDeployed(release=2, user="wes")
     said = f.ReleaseChanged(dept="web", release=2, state="rolling", reason=told)
     assert wr.change(stopped, None, [], TERMS, 1, NOW, "web") == said
 
@@ -300,7 +301,7 @@ def test_complete_is_a_roll_when_enough_are_ready_and_nobody_else_is_there(
     said = wr.change(ROLLING, None, seen, terms, target, NOW, "web")
     assert (said is not None) is complete
     if said is not None:
-        assert said.reason == because(Code.RELEASE_COMPLETE, release=2, instances=len(seen))
+        assert said.reason == because.ReleaseComplete(release=2, instances=len(seen))
     assert wr.change(ROLLING, None, [*seen, one(99, release=1, leaves=True)], terms, target, NOW, "web") is None
 
 
@@ -335,16 +336,16 @@ def test_a_roll_tells_how_many_are_there_and_who_is_not_ready_yet() -> None:
     reason = wr.why(ROLLING, seen, terms, NOW)
     assert reason is not None
     told = {"release": 2, "instances": 3, "others": 2, "failures": 0, "fresh": 2, "min_ready_s": 5.0}
-    assert (reason.code, reason.params) == (Code.ROLLING, told)
+    assert (type(reason), because.fields(reason)) == (because.Rolling, told)
     reason = wr.why(FAILED, [one(2, served_s=9.0)], terms, NOW)
     assert reason is not None
     last: dict[str, Any] = {"exit": 3, "unit": "web.9", "cause": "boot_timeout"}
-    assert reason.params == {"release": 2, "instances": 1, "others": 0, "failures": 2, **last}
+    assert because.fields(reason) == {"release": 2, "instances": 1, "others": 0, "failures": 2, **last}
     shaken = wr.why(changed(FAILED, stage="complete"), [one(1)], terms, NOW)
     assert shaken is not None
-    assert "fresh" not in shaken.params
+    assert "fresh" not in because.fields(shaken)
     stopped = wr.why(changed(FAILED, stage="stopped"), [one(1)], terms, NOW)
-    assert stopped == Reason(code=Code.RELEASE_FAILED, params={"release": 2, "failures": 2, **last})
+    assert stopped == because.ReleaseFailed(**{"release": 2, "failures": 2, **last})
     assert wr.why(changed(ROLLING, stage="complete"), seen, terms, NOW) is None
 
 

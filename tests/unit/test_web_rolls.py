@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
-from schemas.reasons import Code
+from schemas import reasons as because
 from services.domain import text as sentences
 from services.domain.custody.rules import RULES
 from services.scheduler.core.web import claim as web_claim
@@ -33,8 +33,8 @@ def adopt(world: World, **department: Any) -> None:
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=RULES, config=told))
 
 
-def reasons(world: World) -> list[Code]:
-    return [reason.code for reason in why(core(world), world.now)]
+def reasons(world: World) -> list[because.Kind]:
+    return [type(reason) for reason in why(core(world), world.now)]
 
 
 @pytest.mark.parametrize(("unavailable", "surge"), [(0, 1), (0, 3), (1, 0), (2, 0), (1, 1), (2, 2), (8, 8)])
@@ -48,7 +48,7 @@ def test_eight_instances_are_replaced_within_the_terms(unavailable: int, surge: 
     assert watch(world).fewest >= 8 - unavailable
     placed = world.facts(f.UnitPlaced)[8:]
     assert {(fact.release, fact.image) for fact in placed} == {(1, "shop-1")}
-    assert placed[0].reason.code is Code.ROLLING
+    assert type(placed[0].reason) is because.Rolling
     ended = {sentences.sentence(fact.why) for fact in world.facts(f.AttemptClosed)}
     assert ended
     assert all("release 1 is rolled out" in told for told in ended)
@@ -72,9 +72,9 @@ def test_a_claim_for_the_surge_says_so_and_so_does_its_end(signal_timeout_s: flo
         2,
         "release 1 is rolled out with 1 instance more (max_surge)",
     )
-    (host,) = down.reason.params["freed"]
+    (host,) = because.fields(down.reason)["freed"]
     assert (down.hosts, sentences.sentence(down.reason)) == (2, f"what {host} carried has ended")
-    assert {fact.reason.code for fact in world.facts(f.DemandChanged)[before:]} == {Code.ROOM_BESIDE}
+    assert {type(fact.reason) for fact in world.facts(f.DemandChanged)[before:]} == {because.RoomBeside}
     assert core(world).state.missing == missing
 
 
@@ -93,7 +93,7 @@ def test_a_claim_names_all_that_takes_room_beside_the_instances() -> None:
     held = core(world).inventory
     seen = Picture(held, {}, {}, {})
     told = web_claim.why(seen, Step(None, None, None), 2, web_claim.Room(wanted=3, draining=2), fewer=0)
-    assert told.params == {"not_ready": 1, "draining": 2}
+    assert because.fields(told) == {"not_ready": 1, "draining": 2}
     assert sentences.sentence(told) == ("1 successor comes for instances that are not ready; 2 instances still drain")
     held.small["tiny"] = None
     told = web_claim.why(seen, Step(None, None, None), 2, web_claim.Room(wanted=2, draining=0), fewer=0)
@@ -105,9 +105,9 @@ def test_a_full_cluster_waits_for_a_host_or_drains_first() -> None:
     deploy(world)
     world.advance(30)
     assert (said(world), of_releases(world), world.custody.state.demands["web"]) == ([(1, "rolling")], {0: 8}, 9)
-    told = {reason.code: reason for reason in why(core(world), world.now)}
-    assert Code.WAITS_FOR_HOSTS in told
-    assert sentences.remedy(told[Code.ROLL_STUCK]).startswith("`phoenix deploy web --max-unavailable 1`")
+    told = {type(reason): reason for reason in why(core(world), world.now)}
+    assert because.WaitsForHosts in told
+    assert sentences.remedy(told[because.RollStuck]).startswith("`phoenix deploy web --max-unavailable 1`")
     deploy(world, max_unavailable=1)
     world.advance(60)
     assert (said(world)[-1], of_releases(world)) == ((2, "complete"), {2: 8})
@@ -119,13 +119,13 @@ def test_a_roll_that_makes_no_progress_says_what_would_help(hosts: int, maximum:
     adopt(world, maximum=maximum)
     deploy(world)
     world.advance(5)
-    stuck = next(reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK)
+    stuck = next(reason for reason in why(core(world), world.now) if type(reason) is because.RollStuck)
     told = {"department": "web", "release": 1, "hosts": 8, "max_unavailable": 0, "helps": 1}
-    assert stuck.params == told | ({"maximum": maximum} if maximum else {})
-    deploy(world, max_unavailable=stuck.params["helps"])
+    assert because.fields(stuck) == told | ({"maximum": maximum} if maximum else {})
+    deploy(world, max_unavailable=because.fields(stuck)["helps"])
     world.advance(60)
     assert said(world)[-1] == (2, "complete")
-    assert Code.ROLL_STUCK not in reasons(world)
+    assert because.RollStuck not in reasons(world)
 
 
 def test_a_surge_of_idle_hosts_is_no_claim() -> None:
@@ -137,9 +137,9 @@ def test_a_surge_of_idle_hosts_is_no_claim() -> None:
     (up,) = world.facts(f.DemandChanged)[before:]
     assert (up.hosts, up.if_idle, up.instances) == (8, 1, 8)
     assert sentences.sentence(up.reason) == "release 1 is rolled out with 1 instance more (max_surge)"
-    stuck = next(reason for reason in why(core(world), world.now) if reason.code is Code.ROLL_STUCK)
+    stuck = next(reason for reason in why(core(world), world.now) if type(reason) is because.RollStuck)
     told = {"department": "web", "release": 1, "hosts": 8, "max_unavailable": 0, "helps": 1, "surge": "idle"}
-    assert stuck.params == told
+    assert because.fields(stuck) == told
     world.hosts(1, first=9)
     world.advance(60)
     assert (said(world)[-1], of_releases(world)) == ((1, "complete"), {1: 8})
@@ -164,11 +164,11 @@ def test_a_roll_that_goes_on_is_not_stuck() -> None:
     world, _ = site(instances=3, min_ready_s=3.0)
     deploy(world)
     world.advance(2.0)
-    (rolling,) = [reason for reason in why(core(world), world.now) if reason.code is Code.ROLLING]
-    assert (rolling.params["fresh"], rolling.params["min_ready_s"]) == (1, 3.0)
+    (rolling,) = [reason for reason in why(core(world), world.now) if type(reason) is because.Rolling]
+    assert (because.fields(rolling)["fresh"], because.fields(rolling)["min_ready_s"]) == (1, 3.0)
     while said(world)[-1] != (1, "complete"):
         world.advance(0.5)
-        assert Code.ROLL_STUCK not in reasons(world)
+        assert because.RollStuck not in reasons(world)
 
 
 def test_several_instances_on_a_host_need_few_hosts_for_the_surge() -> None:
@@ -206,9 +206,9 @@ def test_a_bad_release_is_rolled_back(fate: str) -> None:
         assert watch(world).fewest == 8
     (given_up,) = [fact for fact in world.facts(f.ReleaseChanged) if fact.state == "rolled_back"]
     cause = {"silent": "boot_timeout", "ends": "vm_ended", "crashes": "program_ended"}[fate]
-    assert (given_up.back_to, given_up.reason.code) == (0, Code.RELEASE_FAILED)
-    assert given_up.reason.params["cause"] == cause
-    assert given_up.reason.params["failures"] >= 3  # several may have been on their way
+    assert (given_up.back_to, type(given_up.reason)) == (0, because.ReleaseFailed)
+    assert because.fields(given_up.reason)["cause"] == cause
+    assert because.fields(given_up.reason)["failures"] >= 3  # several may have been on their way
     assert given_up.reason in why(core(world), world.now)  # until somebody asks for another one
     fates.pop(1)
     deploy(world)
@@ -230,7 +230,11 @@ def test_what_keeps_a_roll_out_is_a_trouble_and_a_failure_that_was_replaced_is_n
     deploy(world)
     world.advance(8)
     (told,) = troubles(core(world), world.now)
-    assert (told.code, told.params["failures"], told.params["cause"]) == (Code.ROLLING, 1, "boot_timeout")
+    assert (type(told), because.fields(told)["failures"], because.fields(told)["cause"]) == (
+        because.Rolling,
+        1,
+        "boot_timeout",
+    )
 
 
 def test_a_bad_release_is_given_up_though_the_load_falls_meanwhile() -> None:
@@ -315,7 +319,7 @@ def test_without_a_release_to_go_back_to_the_department_stops_until_somebody_spe
     placed = len(world.facts(f.UnitPlaced))
     world.advance(600)
     assert len(world.facts(f.UnitPlaced)) == placed
-    assert Code.RELEASE_FAILED in reasons(world)
+    assert because.ReleaseFailed in reasons(world)
     scale(world, 2)
     world.advance(60)
     assert said(world)[1:] == [(0, "rolling"), (0, "stopped")]

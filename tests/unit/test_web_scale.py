@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code
 from services.domain.custody.rules import RULES
 from services.domain.text import sentence
 from services.scheduler.core.policies import scale_threshold
@@ -38,9 +38,9 @@ def steps(*utilisations: float, seconds: float = 10.0) -> tuple[tuple[float, flo
     return tuple((i * seconds, (i + 1) * seconds, u) for i, u in enumerate(utilisations))
 
 
-def verdict(memory: Memory, current: int = 10, **fields: Any) -> tuple[int, Code]:
+def verdict(memory: Memory, current: int = 10, **fields: Any) -> tuple[int, because.Kind]:
     count, reason = wanted(memory, memory.track.serving or 10, current, policy(**fields))
-    return count, reason.code
+    return count, type(reason)
 
 
 # ------------------------------------------------------------------------------------------------------- recommendations
@@ -73,33 +73,33 @@ def test_near_the_target_nothing_is_done(utilisation: float, expected: int) -> N
 
 
 def test_up_by_one_observation_and_by_as_many_as_the_target_needs() -> None:
-    assert verdict(heard(*steps(1.0))) == (13, Code.UTILISATION_HIGH)
+    assert verdict(heard(*steps(1.0))) == (13, because.UtilisationHigh)
 
 
 def test_an_up_window_wants_it_wanted_all_the_time() -> None:
     fields: dict[str, Any] = {"up_window_s": 30.0}
-    assert verdict(heard(*steps(1.0, 1.0), **fields), **fields) == (10, Code.UTILISATION_STEADY)  # not covered
-    assert verdict(heard(*steps(1.0, 0.9, 1.0), **fields), **fields) == (12, Code.UTILISATION_HIGH)  # the least of it
-    assert verdict(heard(*steps(1.0, 0.5, 1.0), **fields), **fields) == (10, Code.UTILISATION_STEADY)
+    assert verdict(heard(*steps(1.0, 1.0), **fields), **fields) == (10, because.UtilisationSteady)  # not covered
+    assert verdict(heard(*steps(1.0, 0.9, 1.0), **fields), **fields) == (12, because.UtilisationHigh)  # the least of it
+    assert verdict(heard(*steps(1.0, 0.5, 1.0), **fields), **fields) == (10, because.UtilisationSteady)
 
 
 def test_down_to_the_most_that_the_down_window_wanted() -> None:
-    assert verdict(heard(*steps(0.4, 0.4, 0.4, 0.4, 0.4))) == (10, Code.UTILISATION_STEADY)  # 50 of 60 s
-    assert verdict(heard(*steps(0.4, 0.4, 0.6, 0.4, 0.4, 0.4))) == (8, Code.UTILISATION_LOW)
-    assert verdict(heard(*steps(0.6, *[0.4] * 6))) == (5, Code.UTILISATION_LOW)  # the first has left the window
+    assert verdict(heard(*steps(0.4, 0.4, 0.4, 0.4, 0.4))) == (10, because.UtilisationSteady)  # 50 of 60 s
+    assert verdict(heard(*steps(0.4, 0.4, 0.6, 0.4, 0.4, 0.4))) == (8, because.UtilisationLow)
+    assert verdict(heard(*steps(0.6, *[0.4] * 6))) == (5, because.UtilisationLow)  # the first has left the window
 
 
 def test_a_dip_shorter_than_the_window_costs_nothing() -> None:
-    assert verdict(heard(*steps(*[0.8] * 6, *[0.1] * 5))) == (10, Code.UTILISATION_STEADY)
+    assert verdict(heard(*steps(*[0.8] * 6, *[0.1] * 5))) == (10, because.UtilisationSteady)
 
 
 def test_a_gap_begins_the_windows_anew_and_a_change_of_the_number_does_not() -> None:
     spans = steps(*[0.4] * 6)
     later = tuple((start + 70, end + 70, u) for start, end, u in spans[:3])
-    assert verdict(heard(*spans, *later)) == (10, Code.UTILISATION_STEADY)
+    assert verdict(heard(*spans, *later)) == (10, because.UtilisationSteady)
     memory = heard(*spans)
     memory = follow(memory, Heard(Sample(60, 70, 0.4), 12, 60.0), policy())
-    assert verdict(memory, current=12) == (6, Code.UTILISATION_LOW)
+    assert verdict(memory, current=12) == (6, because.UtilisationLow)
 
 
 def test_an_observation_of_two_numbers_is_dropped_and_so_are_late_ones() -> None:
@@ -132,8 +132,8 @@ def test_the_levels_that_are_remembered_answer_as_all_of_them_would(
             assert sorted({sign * n for _, n in levels}) == [sign * n for _, n in levels]
             assert len(levels) <= rule.instances_max
         count, reason = wanted(memory, serving, serving, rule)
-        assert reason.code is not Code.UTILISATION_HIGH or count > serving
-        assert reason.code is not Code.UTILISATION_LOW or count < serving
+        assert type(reason) is not because.UtilisationHigh or count > serving
+        assert type(reason) is not because.UtilisationLow or count < serving
         assert 1 <= count <= max(serving, rule.instances_max)
 
 
@@ -187,7 +187,7 @@ def test_a_department_grows_at_once_and_shrinks_after_its_window() -> None:
     world.restart("scheduler.web")
     load(world, 0.3, 2)
     assert core(world).state.target == 2
-    assert [fact.reason.code for fact in world.facts(f.DemandChanged)][-1] is Code.UTILISATION_LOW
+    assert [type(fact.reason) for fact in world.facts(f.DemandChanged)][-1] is because.UtilisationLow
     assert world.voids == []
 
 

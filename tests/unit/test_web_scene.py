@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import WebPolicy
 from schemas.facts import Disposal
-from schemas.reasons import Code, because
 from services.domain import readiness
 from services.domain.core import NEVER
 from services.domain.custody.state import Quota
@@ -133,7 +133,7 @@ def test_who_is_overdue_goes_as_successors_come(
 
 def test_who_goes_says_what_its_health_path_answered() -> None:
     [fact] = replacement.closings(Stage("ss", "1g").scene(), 1, 99)
-    told = because(Code.NOT_READY, unreachable_s=LATE_S, answer="answer")
+    told = because.NotReady(unreachable_s=LATE_S, answer="answer")
     assert fact == f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.FAILED, why=told)
 
 
@@ -263,11 +263,11 @@ def test_what_is_broken_is_closed_by_what_broke_it_and_by_its_guests_word_if_it_
     stage = Stage("-", ended={"web.2": said, "web.4": said})
     stage.site = site
     found = termination.closings(stage.scene())
-    assert [(fact.unit, fact.disposal, fact.why.code) for fact in found] == [
-        ("web.1", Disposal.FAILED, Code.HOST_LOST),
-        ("web.2", Disposal.FAILED, Code.PROGRAM_ENDED),
-        ("web.3", Disposal.FAILED, Code.VM_ENDED),
-        ("web.4", Disposal.FAILED, Code.PROGRAM_ENDED),
+    assert [(fact.unit, fact.disposal, type(fact.why)) for fact in found] == [
+        ("web.1", Disposal.FAILED, because.LostHost),
+        ("web.2", Disposal.FAILED, because.ProgramEnded),
+        ("web.3", Disposal.FAILED, because.EndedVm),
+        ("web.4", Disposal.FAILED, because.ProgramEnded),
     ]
 
 
@@ -280,7 +280,7 @@ def test_what_was_taken_with_its_host_did_not_fail_whatever_its_guest_says() -> 
     stage.state.ended = {"web.1": f.InstanceReported(unit="web.1", attempt=1, state="ended", by="guest", exit=3)}
     [fact] = termination.closings(stage.scene())
     assert fact.disposal is Disposal.STOPPED
-    assert fact.why.code is not Code.PROGRAM_ENDED
+    assert type(fact.why) is not because.ProgramEnded
 
 
 def test_who_ends_is_told_in_the_order_of_numbers_and_hosts_in_that_of_names() -> None:
@@ -311,15 +311,15 @@ def test_who_ends_is_told_in_the_order_of_numbers_and_hosts_in_that_of_names() -
 )
 def test_how_a_program_ended_is_told_as_far_as_its_guest_knows(how: dict[str, Any], told: dict[str, Any]) -> None:
     said = f.InstanceReported(unit="web.1", attempt=1, state="ended", by="guest", **how)
-    assert termination.why_ended(said) == because(Code.PROGRAM_ENDED, **told)
+    assert termination.why_ended(said) == because.ProgramEnded(**told)
 
 
 @pytest.mark.parametrize(
-    ("drained", "for_s", "code"), [(True, 9.0, Code.DRAINED), (False, 0.0, Code.DRAIN_TIMEOUT), (False, 0.1, None)]
+    ("drained", "for_s", "code"), [(True, 9.0, because.Drained), (False, 0.0, because.DrainTimeout), (False, 0.1, None)]
 )
 @pytest.mark.parametrize("followed", [None, 7])
 def test_what_drains_is_closed_when_it_has_or_when_its_time_is_over(
-    drained: bool, for_s: float, code: Code | None, followed: int | None
+    drained: bool, for_s: float, code: because.Kind | None, followed: int | None
 ) -> None:
     stage = Stage(
         "d", drained={"web.1": None} if drained else {}, followed={} if followed is None else {"web.1": followed}
@@ -327,16 +327,14 @@ def test_what_drains_is_closed_when_it_has_or_when_its_time_is_over(
     stage.site.world.unit("web.1").drains_until = stage.now + for_s
     found = termination.closings(stage.scene())
     told = {} if followed is None else {"release": followed}
-    assert [(fact.disposal, fact.why) for fact in found] == (
-        [] if code is None else [(Disposal.STOPPED, because(code, **told))]
-    )
+    assert [(fact.disposal, fact.why) for fact in found] == ([] if code is None else [(Disposal.STOPPED, code(**told))])
     assert next_moment(stage.scene()) == (NEVER if for_s == 0.0 else stage.now + for_s)
 
 
 def test_who_is_not_needed_drains_if_it_is_in_service_and_there_is_time() -> None:
     stage = Stage("sb")
     units = [stage.site.world.unit(f"web.{n}") for n in (1, 2)]
-    why = because(Code.SCALE_DOWN, instances=0)
+    why = because.ScaleDown(instances=0)
     assert termination.drains(stage.scene()._replace(drain_s=0.1), units[0])
     drains, closes = termination.ends(stage.scene(), units, why)
     assert drains == f.InstanceDraining(unit="web.1", attempt=1, until=stage.now + DRAIN_S, reason=why)
@@ -359,7 +357,7 @@ def notice(spec: str, count: int, *lowerings: tuple[int, float], drain_s: float 
         if isinstance(fact, f.InstanceDraining):
             found.append(f"{numbers([fact.unit])} drains {round(fact.until - stage.now, 3)}")
         elif isinstance(fact, f.AttemptClosed):
-            assert (fact.disposal, fact.why) == (Disposal.STOPPED, because(Code.RECLAIMED, hosts=count))
+            assert (fact.disposal, fact.why) == (Disposal.STOPPED, because.Reclaimed(hosts=count))
             found.append(f"{numbers([fact.unit])} closed")
         else:
             assert isinstance(fact, f.HostReleased)
@@ -430,7 +428,7 @@ def test_a_drained_host_goes_back_at_its_deadline_with_all_that_is_left(by_s: fl
     stage = Stage("sb s")
     stage.site.world.drain("h1", by_s=by_s)
     found = reclaim.give_up(stage.scene(), stage.site.picture(gone="2"))
-    why = because(Code.HOST_DRAINED, host="h1")
+    why = because.HostDrained(host="h1")
     closed = f.AttemptClosed(unit="web.1", attempt=1, disposal=Disposal.STOPPED, why=why)
     assert found == ([closed, f.HostReleased(host="h1", reason=why)] if back else [])
     wakes = NEVER if not by_s else stage.now + by_s

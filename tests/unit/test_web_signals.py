@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Role, User, WebPolicy
 from schemas.facts import AUTHORS_MAX
-from schemas.reasons import Code, because
 from services.domain.text import sentence
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.web.autoscaler import Autoscaler
@@ -50,16 +50,16 @@ def observed(world: World, *, settle: bool = True, moment: bool = False, **field
         world.settle()
 
 
-def number(world: World) -> tuple[int | None, Code]:
+def number(world: World) -> tuple[int | None, because.Kind]:
     """The last that was told, and not of hosts alone."""
-    fact = [fact for fact in world.facts(f.DemandChanged) if fact.reason.code is not Code.ROOM_BESIDE][-1]
-    return fact.instances, fact.reason.code
+    fact = [fact for fact in world.facts(f.DemandChanged) if type(fact.reason) is not because.RoomBeside][-1]
+    return fact.instances, type(fact.reason)
 
 
-def asks(world: World) -> tuple[int, Code]:
+def asks(world: World) -> tuple[int, because.Kind]:
     """What is asked for now."""
     wanted, reason = core(world).desired(world.now)
-    return wanted, reason.code
+    return wanted, type(reason)
 
 
 # ------------------------------------------------------------------------------------------------- requests as utilisation
@@ -100,9 +100,9 @@ def test_target_tracking_takes_as_many_as_the_requests_need_in_one_step(rate: fl
     observed(world, requests_per_s=rate)
     assert number(world)[0] == instances
     if instances > 1:
-        (reason,) = [one for one in why(core(world), world.now) if one.code is Code.UTILISATION_HIGH] or [None]
+        (reason,) = [one for one in why(core(world), world.now) if type(one) is because.UtilisationHigh] or [None]
         assert reason is None, "it has what it asked for"
-        params = world.facts(f.DemandChanged)[-1].reason.params
+        params = because.fields(world.facts(f.DemandChanged)[-1].reason)
         assert (params["requests_per_s"], params["requests_per_instance"]) == (rate, 100.0)
 
 
@@ -137,28 +137,28 @@ def test_the_highest_word_of_cpu_and_requests_decides() -> None:
 def test_a_claim_alone_is_the_number_and_its_silence_holds_it() -> None:
     world = site(signal_timeout_s=10.0)
     observed(world, moment=True, claim=5)
-    assert number(world) == (5, Code.CLAIMED)
+    assert number(world) == (5, because.Claimed)
     observed(world, moment=True, claim=3)
-    assert number(world) == (3, Code.CLAIMED)
+    assert number(world) == (3, because.Claimed)
     world.advance(9.9)
-    assert number(world) == (3, Code.CLAIMED)
+    assert number(world) == (3, because.Claimed)
     world.advance(0.2)
-    assert number(world) == (3, Code.SIGNAL_MISSING)
+    assert number(world) == (3, because.SignalMissing)
     observed(world, moment=True, claim=0)
-    assert number(world) == (1, Code.AT_MINIMUM)
+    assert number(world) == (1, because.AtMinimum)
 
 
 def test_a_claim_counts_if_it_is_more_than_the_load_wants() -> None:
     world = site()
     observed(world, utilisation=0.8, claim=4)
-    assert number(world) == (4, Code.CLAIMED)
+    assert number(world) == (4, because.Claimed)
     observed(world, utilisation=0.2, claim=4)  # one would do
-    assert asks(world) == (4, Code.CLAIMED)
-    assert core(world).desired(world.now)[1].params == {"instances": 4, "load": 1}
+    assert asks(world) == (4, because.Claimed)
+    assert because.fields(core(world).desired(world.now)[1]) == {"instances": 4, "load": 1}
     observed(world, utilisation=1.6, claim=4)
-    assert number(world) == (8, Code.UTILISATION_HIGH)
+    assert number(world) == (8, because.UtilisationHigh)
     observed(world, utilisation=0.1, claim=4)
-    assert number(world) == (4, Code.CLAIMED)
+    assert number(world) == (4, because.Claimed)
     observed(world, utilisation=0.2)
     assert number(world)[0] == 1
 
@@ -166,29 +166,31 @@ def test_a_claim_counts_if_it_is_more_than_the_load_wants() -> None:
 @pytest.mark.parametrize(
     ("policy", "claim", "expected"),
     [
-        ({"instances_max": 4}, 100, (4, Code.AT_MAXIMUM)),
-        ({"instances_min": 3}, 2, (3, Code.AT_MINIMUM)),
-        ({"up_limits": ("2 in 60s",)}, 6, (3, Code.STEP_LIMIT)),
+        ({"instances_max": 4}, 100, (4, because.AtMaximum)),
+        ({"instances_min": 3}, 2, (3, because.AtMinimum)),
+        ({"up_limits": ("2 in 60s",)}, 6, (3, because.StepLimit)),
     ],
 )
-def test_a_claim_goes_through_the_bounds(policy: dict[str, Any], claim: int, expected: tuple[int, Code]) -> None:
+def test_a_claim_goes_through_the_bounds(
+    policy: dict[str, Any], claim: int, expected: tuple[int, because.Kind]
+) -> None:
     world = site(**policy)
     observed(world, moment=True, claim=claim)
     assert asks(world)[0] == expected[0]
     assert number(world)[0] == expected[0]
-    assert expected[1] in {fact.reason.code for fact in world.facts(f.DemandChanged)} | {asks(world)[1]}
+    assert expected[1] in {type(fact.reason) for fact in world.facts(f.DemandChanged)} | {asks(world)[1]}
 
 
 def test_whose_claim_it_is_goes_with_what_follows_from_it() -> None:
     world = site(instances_max=4, up_limits=("2 in 60s",))
     observed(world, moment=True, claim=2, claim_by="wim")
-    assert world.facts(f.DemandChanged)[-1].reason == because(Code.CLAIMED, instances=2, by="wim")
+    assert world.facts(f.DemandChanged)[-1].reason == because.Claimed(instances=2, by="wim")
     observed(world, moment=True, claim=9, claim_by="ann")
-    assert asks(world) == (3, Code.STEP_LIMIT)
-    assert core(world).desired(world.now)[1].params["by"] == "ann"
+    assert asks(world) == (3, because.StepLimit)
+    assert because.fields(core(world).desired(world.now)[1])["by"] == "ann"
     world = site(instances_max=4)
     observed(world, moment=True, claim=9, claim_by="ann")
-    assert world.facts(f.DemandChanged)[-1].reason == because(Code.AT_MAXIMUM, maximum=4, by="ann", claimed=9)
+    assert world.facts(f.DemandChanged)[-1].reason == because.AtMaximum(maximum=4, by="ann", claimed=9)
 
 
 def test_a_claim_is_held_by_the_flap_budget_like_the_load() -> None:
@@ -196,7 +198,7 @@ def test_a_claim_is_held_by_the_flap_budget_like_the_load() -> None:
     for claim, expected in ((5, 5), (2, 2), (6, 6), (2, 6)):  # up, down, up: the next turn down is not in the budget
         observed(world, moment=True, claim=claim)
         assert number(world)[0] == expected
-    assert asks(world) == (6, Code.FLAP_BUDGET)
+    assert asks(world) == (6, because.FlapBudget)
 
 
 def test_a_claim_that_is_not_said_again_is_none() -> None:
@@ -208,7 +210,7 @@ def test_a_person_overrides_a_claim() -> None:
     world = site()
     world.write("admission", f.ScaleRequested(dept="web", user="wes", exact=2))
     observed(world, moment=True, claim=7)
-    assert number(world) == (2, Code.SCALED_BY_PERSON)
+    assert number(world) == (2, because.ScaledByPerson)
 
 
 # ------------------------------------------------------------------------------------------------------------------ silence
@@ -223,18 +225,18 @@ def test_claims_do_not_hide_that_the_load_is_missing() -> None:
     assert high > 1
     for _ in range(14):
         observed(world, moment=True, claim=1)
-    assert number(world) == (high, Code.SIGNAL_MISSING)
+    assert number(world) == (high, because.SignalMissing)
     observed(world, moment=True, claim=high)
-    assert [reason.code for reason in why(core(world), world.now)][:1] == [Code.SIGNAL_MISSING]
+    assert [type(reason) for reason in why(core(world), world.now)][:1] == [because.SignalMissing]
     observed(world, moment=True, claim=high + 1)  # but more may be claimed
     assert number(world)[0] == high + 1
     observed(world, moment=True, claim=high + 2, settle=False)
-    assert [reason.code for reason in why(core(world), world.now)][:2] == [Code.CLAIMED, Code.SIGNAL_MISSING]
+    assert [type(reason) for reason in why(core(world), world.now)][:2] == [because.Claimed, because.SignalMissing]
     world.settle()
     while world.now < START + LOAD_LOST_S + 60:
         world.now += 9
         observed(world, moment=True, claim=1)
-    assert number(world) == (1, Code.CLAIMED)
+    assert number(world) == (1, because.Claimed)
 
 
 def test_when_lost_load_is_given_up_the_core_wakes_by_itself() -> None:
@@ -245,7 +247,7 @@ def test_when_lost_load_is_given_up_the_core_wakes_by_itself() -> None:
     world.advance(LOAD_LOST_S - 1.5)
     assert number(world)[0] == 2
     world.advance(1.0)
-    assert number(world) == (1, Code.CLAIMED)
+    assert number(world) == (1, because.Claimed)
 
 
 def test_a_bare_rate_and_sessions_do_not_tell_how_busy_it_is() -> None:
@@ -253,7 +255,7 @@ def test_a_bare_rate_and_sessions_do_not_tell_how_busy_it_is() -> None:
     observed(world, utilisation=0.8)
     for _ in range(11):
         observed(world, requests_per_s=100.0, quiet=("web.1",))
-    assert number(world) == (1, Code.SIGNAL_MISSING)
+    assert number(world) == (1, because.SignalMissing)
 
 
 def test_why_says_how_long_and_who_told_it_last() -> None:
@@ -266,15 +268,21 @@ def test_why_says_how_long_and_who_told_it_last() -> None:
     }
     world.advance(30)
     reason = why(core(world), world.now, Told(last=heard))[0]
-    assert reason.code is Code.SIGNAL_MISSING
-    assert reason.params == {"timeout_s": 10.0, "instances": 1, "silent_s": 30.0, "signal": "cpu", "source": "lb-1"}
-    assert "source" not in why(core(world), world.now)[0].params
+    assert type(reason) is because.SignalMissing
+    assert because.fields(reason) == {
+        "timeout_s": 10.0,
+        "instances": 1,
+        "silent_s": 30.0,
+        "signal": "cpu",
+        "source": "lb-1",
+    }
+    assert "source" not in because.fields(why(core(world), world.now)[0])
 
 
 def queued(world: World, utilisation: float | None) -> list[dict[str, Any]]:
     told = Told(waiting=Waiting(240, 12.0), utilisation=utilisation)
     found = why(core(world), world.now, told)
-    return [dict(reason.params) for reason in found if reason.code is Code.REQUESTS_QUEUED]
+    return [dict(because.fields(reason)) for reason in found if type(reason) is because.RequestsQueued]
 
 
 def test_requests_that_wait_for_what_the_rule_does_not_see_are_told() -> None:
@@ -286,7 +294,7 @@ def test_requests_that_wait_for_what_the_rule_does_not_see_are_told() -> None:
     assert queued(world, 0.9) == []  # the rule sees it
     observed(world, utilisation=1.0)
     assert queued(world, 0.5) == []  # there are as many as there may be
-    assert Code.REQUESTS_QUEUED not in [reason.code for reason in why(core(world), world.now)]
+    assert because.RequestsQueued not in [type(reason) for reason in why(core(world), world.now)]
 
 
 def test_while_instances_are_on_their_way_a_queue_is_no_news() -> None:
@@ -344,8 +352,8 @@ def test_requests_that_are_turned_away_are_told_whatever_the_rule_sees() -> None
     world = site(instances_max=1)
     observed(world, utilisation=1.0)
     told = Told(refused=Refused(24.5, 12.0))
-    found = [one for one in troubles(core(world), world.now, told) if one.code is Code.REQUESTS_REFUSED]
-    assert [one.params for one in found] == [{"rate": 24.5, "for_s": 12.0, "instances": 1, "most": 1}]
+    found = [one for one in troubles(core(world), world.now, told) if type(one) is because.RequestsRefused]
+    assert [because.fields(one) for one in found] == [{"rate": 24.5, "for_s": 12.0, "instances": 1, "most": 1}]
     assert found[0] in why(core(world), world.now, told)
     assert troubles(core(world), world.now) == []
 
@@ -355,7 +363,7 @@ def test_requests_that_are_turned_away_are_told_whatever_the_rule_sees() -> None
 
 def told_by(world: World) -> object:
     """By whose word there are so many, as `phoenix why` says it."""
-    return core(world).desired(world.now)[1].params.get("load_by")
+    return because.fields(core(world).desired(world.now)[1]).get("load_by")
 
 
 def test_whose_word_the_load_was_is_told_as_long_as_the_rule_looks_at_it() -> None:
@@ -368,16 +376,16 @@ def test_whose_word_the_load_was_is_told_as_long_as_the_rule_looks_at_it() -> No
     assert sentence(told) == (
         "utilisation was 500 % with 8 instances: 12 keep it at the target of 80 % (by the word of wim)"
     )
-    assert world.facts(f.UnitPlaced)[-1].reason.params["load_by"] == ["wim"]
+    assert because.fields(world.facts(f.UnitPlaced)[-1].reason)["load_by"] == ["wim"]
     observed(world, utilisation=0.1, load_by=("lb",))
     reason = core(world).desired(world.now)[1]
-    assert (reason.params["held"], reason.params["asked"], told_by(world)) == (12, 2, ["wim"])
+    assert (because.fields(reason)["held"], because.fields(reason)["asked"], told_by(world)) == (12, 2, ["wim"])
     for _ in range(59):
         observed(world, utilisation=0.1, load_by=("lb",), settle=False)
     assert told_by(world) == ["wim"]
     observed(world, utilisation=0.1, load_by=("lb",))
     observed(world, utilisation=0.1, load_by=("lb",))
-    assert (number(world)[1], told_by(world)) == (Code.UTILISATION_LOW, None)
+    assert (number(world)[1], told_by(world)) == (because.UtilisationLow, None)
 
 
 def test_whose_word_a_step_limit_bounds_is_told() -> None:
@@ -385,11 +393,9 @@ def test_whose_word_a_step_limit_bounds_is_told() -> None:
     for _ in range(2):
         observed(world, utilisation=5.0, load_by=("lb", "wim"))
     reason = core(world).desired(world.now)[1]
-    assert (reason.code, reason.params["load_by"]) == (Code.STEP_LIMIT, ["lb", "wim"])
+    assert (type(reason), because.fields(reason)["load_by"]) == (because.StepLimit, ["lb", "wim"])
     unbound = Autoscaler(msgspec.structs.replace(core(world).policy, up_limits=()))
-    assert unbound.desired(core(world).state, 3, world.now)[1] == because(
-        Code.AT_MAXIMUM, maximum=3, load_by=["lb", "wim"]
-    )
+    assert unbound.desired(core(world).state, 3, world.now)[1] == because.AtMaximum(maximum=3, load_by=["lb", "wim"])
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from phoenix.cli.whatif_job import render, shape_of
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Quality
-from schemas.reasons import Code, because
 from schemas.requests import JobSubmit
 from schemas.start_estimate import Foreseen, JobForeseen, JobsForeseen, Sure
 from services.admission.commands.whatif import Foretelling, changes
@@ -65,7 +65,7 @@ async def test_behind_others_it_starts_when_they_have_run_to_their_limits() -> N
     first, second = (found.first for found in answer.found)
     assert first is not None
     assert second is not None
-    assert (first.start_at, first.because.code) == (world.now + 150, Code.BY_WALLTIMES)
+    assert (first.start_at, type(first.because)) == (world.now + 150, because.ByWalltimes)
     assert second.start_at == world.now + 150
 
 
@@ -92,7 +92,7 @@ async def test_of_an_array_the_first_and_the_last_element() -> None:
 async def test_what_can_never_start_is_told_with_its_reason() -> None:
     found = (await told(cluster(2), job(held=True))).found[0].first
     assert found is not None
-    assert (found.start_at, found.because.code) == (None, Code.HELD)
+    assert (found.start_at, type(found.because)) == (None, because.Held)
 
 
 async def test_only_this_department_and_not_too_much_at_a_time() -> None:
@@ -137,7 +137,7 @@ def foretelling(fold: Fold, starts: dict[str, float | None]) -> Foretelling:
     async def ask(_dept: str, jobs: list[f.JobSubmitted]) -> JobsForeseen:
         best = {True: "best_effort", False: ""}
         times = [starts.get(best[job.best_effort] or f"t{job.walltime_s:.0f}") for job in jobs]
-        why = because(Code.BY_WALLTIMES, ends=1)
+        why = because.ByWalltimes(ends=1)
         found = [JobForeseen(first=Foreseen(start_at=at, sure=Sure.BY_WALLTIMES, because=why)) for at in times]
         return JobsForeseen(at=100.0, now=False, found=found)
 
@@ -178,7 +178,7 @@ async def test_what_a_grace_costs_a_claim_is_told_as_when_it_is_submitted() -> N
 
 def forecast(start_at: float | None, *hosts: str, code: str = "by_walltimes", **params: object) -> dict[str, Any]:
     sure = "cannot_say" if start_at is None else "by_walltimes"
-    return {"start_at": start_at, "hosts": list(hosts), "sure": sure, "why": {"code": code, "params": params}}
+    return {"start_at": start_at, "hosts": list(hosts), "sure": sure, "why": {"code": code, **params}}
 
 
 def answer(**fields: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import pytest
 
 from phoenix.cli import why
 from schemas import facts as f
-from schemas.reasons import Code, because
-from services.domain.text.units import iso
+from schemas import reasons as because
+from schemas.units import iso
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import why_department, why_host
 from services.provisioner.core.provisioner import ProvisionerCore
@@ -35,7 +35,7 @@ class Site:
     def spike(self, hosts: int) -> None:
         """Web wants so many."""
         self.world.now += 60
-        reason = because(Code.UTILISATION_HIGH, utilisation=1.2, instances=0, window_s=20.0, threshold=0.8)
+        reason = because.UtilisationHigh(utilisation=1.2, instances=0, window_s=20.0, threshold=0.8)
         self.world.write("scheduler.web", f.DemandChanged(dept="web", hosts=hosts, instances=hosts, reason=reason))
         self.world.settle()
 
@@ -127,7 +127,7 @@ def test_hosts_that_a_person_has_set_come_back_by_another_word_of_a_person(said:
 
 def test_a_notice_is_told_of_the_department_and_of_its_hosts() -> None:
     site = Site()
-    reason = because(Code.WEB_DEMAND, department="web", held=4)
+    reason = because.WebDemand(department="web", held=4)
     site.world.write("provisioner", f.QuotaChanged(dept="hpc", hosts=3, by=site.world.now + 60, reason=reason))
     assert "it has notice: 1 host to give back, by 1970-01-12T13:47:40Z" in sentences(site.department("hpc"))
     assert "on notice: hpc holds 4 and may keep 3, until 1970-01-12T13:47:40Z" in sentences(site.host("h1"))
@@ -178,7 +178,7 @@ def test_a_free_host_says_who_wants_one() -> None:
     found = why_host.explain(core, "h1", world.now)
     assert found is not None
     assert sentences(found)[-1] == "nobody wants one"
-    world.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=3, reason=because(Code.QUEUE, pending=3, running=0)))
+    world.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=3, reason=because.Queue(pending=3, running=0)))
     found = why_host.explain(core, "h1", world.now)
     assert found is not None
     assert sentences(found)[-1] == "who wants one: hpc (3 hosts more)"

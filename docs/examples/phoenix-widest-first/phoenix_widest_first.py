@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from phoenix.plugin.policies import Code, Lane, Order, Plan, Shape, Situation, Start, because, fitting_lanes, settings
+from phoenix.plugin.policies import Lane, Order, Plan, Shape, Situation, Start, because, fitting_lanes, settings
 
 API = 1  # the version of `phoenix.plugin` that this was written for
 
@@ -56,7 +56,7 @@ def plan(situation: Situation) -> Plan:
         shape = turn.lane.key.shape
         hosts = room.take(shape)
         if hosts is not None:  # rule 4: else the whole lane is done with
-            why = because(Code.BY_POLICY, policy="widest-first", width=width(chosen, shape))
+            why = because.ByPolicy(policy="widest-first", details={"width": width(chosen, shape)})
             found.append(Start(turn.lane[turn.taken].unit, shape, hosts, why))
             _push(heap, chosen, situation, turn.lane, turn.taken + 1)
     return Plan(found)

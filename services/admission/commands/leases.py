@@ -30,13 +30,13 @@ from schemas import requests as r
 from schemas.config import BatchPolicy, Department
 from schemas.facts import Fact
 from schemas.ids import JOB
+from schemas.units import count
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core import immediate_lease
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore, Job
 from services.admission.storage.payloads import Packed, digest_of
 from services.domain.leases import ORDER, certain, keeps_times, order_of
-from services.domain.text.plural import count
 from services.domain.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
 from services.runtime.edge import Refused
 

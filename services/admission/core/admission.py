@@ -27,11 +27,12 @@ from typing import Final, get_args
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department, User, WebPolicy
 from schemas.envelope import FACTS_MAX
 from schemas.facts import Fact, Lease
 from schemas.ids import element_id, instance_parts, is_instance, job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from schemas.releases import Release
 from services.admission.core.feasibility import Capacity, constrained
 from services.admission.core.rollouts import Wanted, configured, follow, lasting
@@ -120,7 +121,7 @@ class _State(msgspec.Struct, kw_only=True):
 class AdmissionCore:
     # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances; 3 holds nobody
     # 4 knew one watcher of an instance; 5 not what instances of release 0 had begun with
-    VERSION = 6
+    VERSION = 7
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody
@@ -347,7 +348,7 @@ class AdmissionCore:
         units = self.custody.state.units
         for name, why in self._state.holds.items():
             if name in units and units[name].state == "pending" and not units[name].held:
-                yield f.JobHeld(job=name, user="", reason=because(Code.HELD, **why.params))
+                yield f.JobHeld(job=name, user="", reason=_held(why))
 
     def _began(self) -> Iterator[Fact]:
         """Attempts of which each rank runs again, in the VM of the one before."""
@@ -498,3 +499,9 @@ def accounts(user: str, quality: str) -> tuple[Account, ...]:
     """Where a job is counted for `jobs_submitted_max`."""
     own = (Account("", user),)
     return (*own, Account(quality, user), Account(quality, "")) if quality else own
+
+
+def _held(why: Reason) -> Reason:
+    """Why nobody has held it: what the closing of its last attempt says."""
+    said = because.fields(why)
+    return because.Held(**{name: said[name] for name in ("failed", "vm", "refused", "refused_why") if name in said})

@@ -19,11 +19,11 @@ from typing import Any, Final, cast
 
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
+from schemas.units import count
 from services.domain import specs
 from services.domain.constraints import problem, satisfies
 from services.domain.custody.state import Host
 from services.domain.refusal import Refused
-from services.domain.text.plural import count
 
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
 

@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.ids import sort_key
+from schemas.units import count
 from services.admission.core.admission import AdmissionCore, Job
 from services.domain import grace
 from services.domain.custody.state import Host, Unit
 from services.domain.sharing import lending
 from services.domain.sharing.host_ownership import usable
-from services.domain.text.plural import count
 from services.domain.timetable import Part, Slot
 
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas.config import WebPolicy
+from schemas.units import count
 from services.admission.core.admission import AdmissionCore
 from services.domain.custody.state import Host
-from services.domain.text.plural import count
 
 
 def warning(core: AdmissionCore, fact: f.ReleaseRequested) -> str:

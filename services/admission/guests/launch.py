@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Meta
 
 from schemas.requests import ARGUMENTS_MAX, VARIABLES_MAX, Argument, FilePath, problem_of_exec
+from schemas.units import count
 from schemas.validation import WORDS
-from services.domain.text.plural import count
 from services.runtime.edge import Refused
 
 LAUNCHES_MAX: Final = 1000  # of one attempt

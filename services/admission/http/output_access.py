@@ -20,12 +20,12 @@ import aiohttp
 import msgspec
 
 from schemas.ids import ELEMENT, INSTANCE, JOB, instance_parts, job_of
+from schemas.units import seconds
 from services.admission.commands.compose import Caller, may_see
 from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import goes_on, stored_under
 from services.admission.storage.output import STREAMS, Outputs, StreamId
 from services.domain.custody.state import vm_key
-from services.domain.text.units import seconds
 from services.runtime.edge import Refused
 
 MONITOR_S: Final = 5.0

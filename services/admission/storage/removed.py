@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from schemas.config import Limits
+from schemas.units import iso, span
 from services.admission.storage.payloads import STORE_ERRORS, unavailable
-from services.domain.text.units import iso, span
 from services.runtime.broker.objects import Damaged, Objects
 
 KIND: Final = "removed"  # how the notes' names begin

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.custody.state import Broken
 
-_BROKEN: Final = {
-    Broken.HOST_RELEASED: Code.RECLAIMED,
-    Broken.HOST_SEIZED: Code.HOST_TAKEN,
-    Broken.HOST_LOST: Code.HOST_LOST,
-    Broken.VM_ENDED: Code.VM_ENDED,
-    Broken.NOT_SAVED: Code.NOT_SAVED,
+_BROKEN: Final[dict[Broken, type[Reason]]] = {
+    Broken.HOST_RELEASED: because.Reclaimed,
+    Broken.HOST_SEIZED: because.HostTaken,
+    Broken.HOST_LOST: because.LostHost,
+    Broken.VM_ENDED: because.EndedVm,
+    Broken.NOT_SAVED: because.NotSaved,
 }
 
 
 def why_broken(broken: Broken) -> Reason:
-    return because(_BROKEN[broken])
+    return _BROKEN[broken]()

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from schemas.control_characters import shown
 from schemas.subjects import SITE
+from schemas.units import count, iso, some, span
 from services.domain import text as sentences
 from services.domain.text.params import Params
 from services.domain.text.told_health import program_ended
-from services.domain.text.units import count, iso, some, span
 
 FIELDS_SHOWN_MAX: Final = 12  # of a kind that is not known here: more would not be a sentence
 NAMES_SHOWN_MAX: Final = 8  # hosts of a wide job; `phoenix show` has all

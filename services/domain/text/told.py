@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from schemas.units import count, iso, span
 from services.domain.text import (
     told_grace,
     told_health,
@@ -19,7 +20,6 @@ from services.domain.text import (
 )
 from services.domain.text.params import Params
 from services.domain.text.told_starts import before, safe
-from services.domain.text.units import count, iso, span
 
 
 def _need(p: Params) -> str:
@@ -429,7 +429,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "priority": priority,
     "reclaimed": reclaimed,
     "balanced": balanced,
-    "made_way": before("its room was needed"),
+    "preempted": before("its room was needed"),
     "lease_starts": lease_starts,
     "lease_ended": lease_ended,
     "lease_starts_at": lease_starts_at,
@@ -437,7 +437,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "lease_over": lease_over,
     "lease_keeps_room": lease_keeps_room,
     "share_full": share_full,
-    "elected": within_share,
+    "share_turn": within_share,
     "borrows": above_share,
     "host_taken": before("its host was seized"),
     "host_drained": host_drained,
@@ -449,7 +449,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "dependency": told_held_back.dependency,
     "dependency_failed": told_held_back.dependency_failed,
     "array_throttle": told_held_back.array_throttle,
-    "spared": spared,
+    "protected": spared,
     "user_limit": told_held_back.limited,
     "quality_limit": told_held_back.limited,
     "department_limit": told_held_back.limited,

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from schemas.units import count, iso, seconds, span
 from services.domain.text.params import Params
-from services.domain.text.units import count, iso, seconds, span
 
 PLANNED: Final = "planned"
 CANNOT_SAY: Final = "cannot_say"

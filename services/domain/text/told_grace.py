@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from schemas.units import count, some, span
 from services.domain.text.params import Params
-from services.domain.text.units import count, some, span
 
 JOBS_SHOWN: Final = 5
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from signal import Signals
 from typing import Final
 
+from schemas.units import count, span
 from services.domain.text.params import Params
-from services.domain.text.units import count, span
 
 
 def _ended(p: Params) -> str:

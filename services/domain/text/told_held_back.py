@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.units import count
 from services.domain.text.params import Params
-from services.domain.text.units import count
 
 
 def dependency(p: Params) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from schemas.units import count, span
 from services.domain.text.params import Params
-from services.domain.text.units import count, span
 
 
 def backfill(p: Params) -> str | None:
@@ -66,7 +66,7 @@ TELL: Final[dict[str, Callable[[Params], str | None]]] = {
     "shortest_first": shortest_first,
     "walltime": walltime,
     "best_effort": best_effort,
-    "made_way": made_way,
+    "preempted": made_way,
     "department_removed": department_removed,
     "replacement": replacement,
     "web_share": web_share,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from schemas.units import count, span
 from services.domain.text.params import Params
 from services.domain.text.told_health import how
-from services.domain.text.units import count, span
 
 
 def deployed(p: Params) -> str | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from schemas.units import count
 from services.domain.text.params import Params
-from services.domain.text.units import count
 
 Share = tuple[str, str, str, str]  # department, hosts, rule, weight
 

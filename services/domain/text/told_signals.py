@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.units import count, span
 from services.domain import signal_drops
 from services.domain.signal_drops import CLOCK, Drop
 from services.domain.text.params import Params
-from services.domain.text.units import count, span
 
 _UNBLOCK: Final[dict[str, str]] = {
     Drop.NOT_ALLOWED: "send them as a user who may, or name this one in balancers of the department",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from schemas.units import count, iso, span
 from services.domain.text.params import Params
-from services.domain.text.units import count, iso, span
 
 
 def safe(p: Params) -> str:

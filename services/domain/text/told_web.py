@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from schemas.units import count, span
 from services.domain.text.params import Params
 from services.domain.text.told_signals import claims
-from services.domain.text.units import count, span
 
 
 def draining(p: Params) -> str | None:

@@ -21,9 +21,9 @@ from typing import Any, Final
 
 from schemas.facts import Fact, VmEnded
 from schemas.ids import instance_parts, is_instance
+from schemas.units import iso
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Leader, vm_key
-from services.domain.text.units import iso
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import (
     Allocate,

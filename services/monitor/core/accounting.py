@@ -35,9 +35,9 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
-from schemas.reasons import Code
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
@@ -52,9 +52,9 @@ OWN_PRODUCTION: Final = "(production)"
 SILENCE_MAX_MS: Final = (
     60 * DAY_MS
 )  # no fact for longer: most of it is measured by the day, or its hours would take minutes
-_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
-_FAILED: Final = (Code.HOST_LOST, Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_SAVED)
-_NO_NOTICE: Final = {Code.MADE_WAY: OWN_PRODUCTION, Code.HOST_DRAINED: f"({Code.CORDONED.value})"}  # who has the host
+_TAKEN: Final = because.tags(because.Reclaimed, because.Preempted, because.HostTaken, because.HostDrained)
+_FAILED: Final = because.tags(because.LostHost, because.EndedVm, because.BootTimeout, because.NotSaved)
+_NO_NOTICE: Final = {"preempted": OWN_PRODUCTION, "host_drained": "(cordoned)"}  # who has the host
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
 
@@ -182,7 +182,7 @@ class Accounting:
 
     def _quota(self, fact: f.QuotaChanged) -> None:
         if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            self.state.claimants[fact.dept] = fact.claimants or (f"({fact.reason.code.value})",)
+            self.state.claimants[fact.dept] = fact.claimants or (f"({fact.reason.code})",)
         self.hosts.weigh(fact.dept)
 
     def _configured(self, fact: f.ConfigAdopted) -> None:
@@ -340,7 +340,7 @@ class Accounting:
         if code in _NO_NOTICE:
             to = (_NO_NOTICE[code],)
         elif code in _TAKEN:
-            to = self.state.claimants.get(dept, (f"({code.value})",))
+            to = self.state.claimants.get(dept, (f"({code})",))
         elif code not in _FAILED:
             return
         killed = fact.disposal is Disposal.KILL

@@ -18,8 +18,8 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.ids import is_instance, job_of
-from schemas.reasons import Code
 from services.domain.core import Handlers
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
@@ -32,18 +32,20 @@ FLAP_WINDOW_S: Final = 600.0
 # A job waits for seconds on a quiet cloud, and for days on a full one.
 WAIT_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0)
 OUTCOMES: Final = ("completed", ENDED_EARLY, "failed", "timeout", "cancelled", "killed")
-_TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)
+_TAKEN: Final = because.tags(because.Reclaimed, because.Preempted, because.HostTaken, because.HostDrained)
 _AGAIN: Final = (f.Disposal.REQUEUE, f.Disposal.KILL, f.Disposal.SUSPEND, f.Disposal.MIGRATE)
 CAUSES: Final = (
-    Code.WEB_DEMAND,
-    Code.WEB_SHARE,
-    Code.BATCH_SHARE,
-    Code.IDLE_TO_BATCH,
-    Code.GUARANTEE,
-    Code.LENDING,
-    Code.WINDOW,
-    Code.CORDONED,
-    Code.DEPARTMENT_REMOVED,
+    *because.tags(
+        because.WebDemand,
+        because.WebShare,
+        because.BatchShare,
+        because.IdleToBatch,
+        because.Guarantee,
+        because.Lending,
+        because.Window,
+        because.Cordoned,
+        because.DepartmentRemoved,
+    ),
     *_TAKEN,
 )
 
@@ -120,13 +122,13 @@ class Tallies:
         unit, code = self.custody.state.units.get(fact.unit), fact.why.code
         if unit is None or is_instance(fact.unit) or code not in _TAKEN or fact.disposal not in _AGAIN:
             return
-        own = code in (Code.MADE_WAY, Code.HOST_DRAINED)  # no notice is behind it
-        noticed = code.value if own else self.state.noticed.get(unit.dept, code.value)
-        _add(self.state.preempted, unit.dept, noticed if noticed in CAUSES else code.value)
+        own = code in ("preempted", "host_drained")  # no notice is behind it
+        noticed = code if own else self.state.noticed.get(unit.dept, code)
+        _add(self.state.preempted, unit.dept, noticed if noticed in CAUSES else code)
 
     def _quota(self, fact: f.QuotaChanged, _meta: Meta) -> None:
         if fact.reason is not None and fact.hosts < self.custody.held(fact.dept):
-            self.state.noticed[fact.dept] = fact.reason.code.value
+            self.state.noticed[fact.dept] = fact.reason.code
 
     def _removed(self, fact: f.HostRemoved, _meta: Meta) -> None:
         self.state.hosts.pop(fact.host, None)

@@ -12,10 +12,11 @@ Rules
 
 from __future__ import annotations
 
+from schemas import reasons as because
 from schemas.config import CloudConfig
 from schemas.facts import JobSubmitted
 from schemas.ids import job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.monitor.core.job import Job
@@ -113,8 +114,7 @@ def _much(job: Job) -> Much:
 
 def _reason(account: Account, limit: str) -> Reason:
     if account == WHOLE:
-        return because(Code.DEPARTMENT_LIMIT, limit=limit)
+        return because.DepartmentLimit(limit=limit)
     if account.user:
-        within = {"quality": account.quality} if account.quality else {}
-        return because(Code.USER_LIMIT, limit=limit, user=account.user, **within)
-    return because(Code.QUALITY_LIMIT, limit=limit, quality=account.quality)
+        return because.UserLimit(limit=limit, user=account.user, quality=account.quality)
+    return because.QualityLimit(limit=limit, quality=account.quality)

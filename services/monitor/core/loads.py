@@ -13,8 +13,8 @@ from __future__ import annotations
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig
-from schemas.reasons import Code
 from services.domain.custody.meta import Meta
 
 
@@ -39,10 +39,9 @@ class State(msgspec.Struct, kw_only=True):
 
 def demanded(state: State, fact: f.DemandChanged, meta: Meta) -> None:
     """Rules 1 and 2.  `fact`: a web department's; of hosts alone it says nothing of signals."""
-    code = None if fact.reason is None else fact.reason.code
-    if code is Code.ROOM_BESIDE:
+    if isinstance(fact.reason, because.RoomBeside):
         return
-    if code is not Code.SIGNAL_MISSING:
+    if not isinstance(fact.reason, because.SignalMissing):
         state.silent.pop(fact.dept, None)
         return
     load = state.last.get(fact.dept)

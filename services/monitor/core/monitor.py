@@ -22,8 +22,9 @@ from typing import Final, get_args
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.ids import element_id, job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.core import NEVER, Handlers, folding
 from services.domain.custody.broken import why_broken
 from services.domain.custody.checkpoints import counts
@@ -87,7 +88,7 @@ class MonitorCore:
     # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
     # 13: what attempts have used that did not report
-    VERSION = 14
+    VERSION = 15
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -353,7 +354,7 @@ class MonitorCore:
         job = self.state.jobs.get(job_of(unit.id))
         state = unit_state(unit)
         cause = self.causes.of(job) if job is not None and state in ("pending", "held") else None
-        if state == "held" and (cause is None or cause.code is not Code.DEPENDENCY_FAILED):
+        if state == "held" and (cause is None or type(cause) is not because.DependencyFailed):
             # to release it is what helps first; where it can never start, not even that
             cause = self.state.holds.get(unit.id)
         if state == "starting":
@@ -363,7 +364,7 @@ class MonitorCore:
     def _starts(self, fact: f.StartsPaused | f.StartsResumed, _meta: Meta) -> None:
         self.state.paused = None
         if isinstance(fact, f.StartsPaused):
-            self.state.paused = because(Code.STARTING, paused_since=fact.since, paused_why=fact.why)
+            self.state.paused = because.Starting(paused_since=fact.since, paused_why=fact.why)
         for units in self.custody.index.open.values():
             self.touched |= {name: None for name in units if self.custody.state.units[name].began_at is None}
 
@@ -460,20 +461,20 @@ def _slot(job: Job | None, unit: Unit) -> Reason | None:
     if job is None or job.terms is None or not job.terms.local or unit_state(unit) != "pending":
         return None
     starts_at = job.terms.start_at
-    return because(Code.LEASE_STARTS_AT, starts_at=starts_at, ends_at=starts_at + job.walltime_s)
+    return because.LeaseStartsAt(starts_at=starts_at, ends_at=starts_at + job.walltime_s)
 
 
 def plain_reason(unit: Unit) -> Reason:
     """What custody alone can say about why a unit is where it is."""
     state = unit_state(unit)
     codes = {
-        "held": Code.HELD,
-        "starting": Code.STARTING,
-        "running": Code.RUNNING,
-        "pending": Code.QUEUE,
-        "suspended": Code.QUEUE,
+        "held": because.Held,
+        "starting": because.Starting,
+        "running": because.Running,
+        "pending": because.Queue,
+        "suspended": because.Queue,
     }
-    return because(Code.FINISHED, end=ENDED_EARLY) if unit.early else because(codes.get(state, Code.FINISHED))
+    return because.Finished(end=ENDED_EARLY) if unit.early else codes.get(state, because.Finished)()
 
 
 _HOLDING = frozenset({*series.OWNERSHIP, f.DemandChanged})  # who holds hosts, or wants more

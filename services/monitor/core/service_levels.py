@@ -106,7 +106,7 @@ class ServiceLevels:
     def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         unit = self.custody.state.units.get(fact.unit)
         if unit is not None:
-            ended = self.state.ended.setdefault(unit.dept, {}).setdefault(fact.why.code.value, {})
+            ended = self.state.ended.setdefault(unit.dept, {}).setdefault(fact.why.code, {})
             ended[fact.disposal.value] = ended.get(fact.disposal.value, 0) + 1
 
     def _left(self, fact: f.HostReleased | f.HostSeized, meta: Meta) -> None:

@@ -15,9 +15,10 @@ Rules
 
 from __future__ import annotations
 
+from schemas import reasons as because
 from schemas.facts import Dependency
 from schemas.ids import element_id, job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.monitor.core.job import Job
@@ -72,24 +73,24 @@ class Causes:
     def of(self, job: Job) -> Reason | None:
         """Why its pending units may not start; None if hosts are all they wait for."""
         verdicts = [(self._verdict(dependency), dependency) for dependency in job.after]
-        for wanted in (Code.DEPENDENCY_FAILED, Code.DEPENDENCY):
+        for wanted in (because.DependencyFailed, because.Dependency):
             for code, dependency in verdicts:
                 if code is wanted:
-                    return because(code, condition=dependency.condition, job=dependency.job)
+                    return code(condition=dependency.condition, job=dependency.job)
         running = len(self.open.get(job.job, ()))
         if job.throttle and running >= job.throttle:
-            return because(Code.ARRAY_THROTTLE, running=running)
+            return because.ArrayThrottle(running=running)
         own_time = job.terms is not None and job.terms.local  # rule 4
         return None if own_time else self.limited.of(job)
 
-    def _verdict(self, dependency: Dependency) -> Code | None:
+    def _verdict(self, dependency: Dependency) -> type[because.Dependency | because.DependencyFailed] | None:
         job = self.jobs.get(job_of(dependency.job))
         if job is None:
             return None  # rule 2
         if dependency.job != job.job:
             return _element(dependency, self.custody.state.units.get(dependency.job))
         if dependency.condition == "after":
-            return Code.DEPENDENCY if job.begun < job.units else None
+            return because.Dependency if job.begun < job.units else None
         return _of(dependency, over=job.final >= job.units, bad=job.bad > 0)
 
     def restated(self) -> list[str]:
@@ -113,17 +114,17 @@ class Causes:
         return found
 
 
-def _element(dependency: Dependency, unit: Unit | None) -> Code | None:
+def _element(dependency: Dependency, unit: Unit | None) -> type[because.Dependency | because.DependencyFailed] | None:
     if unit is None:
         return None
     if dependency.condition == "after":
-        return None if unit.state == "final" or unit.began_at is not None else Code.DEPENDENCY
+        return None if unit.state == "final" or unit.began_at is not None else because.Dependency
     return _of(dependency, over=unit.state == "final", bad=unit.state == "final" and unit.final != "completed")
 
 
-def _of(dependency: Dependency, *, over: bool, bad: bool) -> Code | None:
+def _of(dependency: Dependency, *, over: bool, bad: bool) -> type[because.Dependency | because.DependencyFailed] | None:
     if dependency.condition == "afterok" and bad:
-        return Code.DEPENDENCY_FAILED
+        return because.DependencyFailed
     if not over:
-        return Code.DEPENDENCY
-    return Code.DEPENDENCY_FAILED if dependency.condition == "afternotok" and not bad else None
+        return because.Dependency
+    return because.DependencyFailed if dependency.condition == "afternotok" and not bad else None

@@ -35,7 +35,7 @@ def of(kind: str, fact: Fields, department: str, departments: Sequence[str] = ()
 
 def _code(fact: Fields, key: str = "reason") -> tuple[str, Fields]:
     reason = fact.get(key) or {}
-    return str(reason.get("code", "")), reason.get("params") or {}
+    return str(reason.get("code", "")), reason
 
 
 def _demand(department: str) -> Asked:
@@ -82,8 +82,8 @@ def _closed(fact: Fields, department: str) -> Asked:
         return [(unit, _LOST_ROOM)]
     if code == "cancelled":
         return [(unit, ("job.cancelled",)), (job_of(unit), ("array.cancelled",))]
-    if code == "made_way":
-        return [(str(params.get("job") or params.get("for") or ""), ("job.submitted",))]
+    if code == "preempted":
+        return [(str(params.get("job") or ""), ("job.submitted",))]
     if code == "scale_down":
         return _demand(department)
     if code in ("drained", "drain_timeout", "not_ready", "program_ended", "unreachable"):

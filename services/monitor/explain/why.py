@@ -124,10 +124,9 @@ class Why:
 
     def _by_hand(self, reason: dict[str, Any]) -> None:
         """Of hosts that web has: where a person keeps them, and not the load.  The scheduler does not know."""
-        params = reason.get("params") or {}
-        names = [name for name in params.get("web") or () if why_department.by_hand(self.core, name, self.now())]
+        names = [name for name in reason.get("web") or () if why_department.by_hand(self.core, name, self.now())]
         if names:
-            params["by_hand"] = names
+            reason["by_hand"] = names
 
     async def _asked(self, department: str, name: str) -> bytes:
         answer = await self.schedulers.why(department, name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.custody.state import ENDED_EARLY
 from services.monitor.views.times import plain
 
@@ -20,10 +20,10 @@ def explain(view: dict[str, Any]) -> list[dict[str, Any]] | None:
     if view.get("ended_at") is None:
         return None
     end, counts = str(view["state"]), view.get("counts") or {}
-    params: dict[str, str | int | float | list[str]] = {"end": end, "ended_at": view["ended_at"]}
+    params: dict[str, Any] = {"end": end, "ended_at": view["ended_at"]}
     if counts:
         params["counts"] = [f"{counts[state]} {state.replace('_', ' ')}" for state in sorted(counts)]
     if view.get("exit_code") is not None and end not in (ENDED_EARLY, "completed") and not counts:
         params["exit"] = view["exit_code"]
     last = (view.get("attempts") or [{}])[-1]
-    return [plain(because(Code.FINISHED, **params)), *([last["why"]] if last.get("why") else [])]
+    return [plain(because.Finished(**params)), *([last["why"]] if last.get("why") else [])]

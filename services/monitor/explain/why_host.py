@@ -15,12 +15,12 @@ import msgspec
 
 from schemas import facts as f
 from schemas.reasons import Reason
+from schemas.units import count, iso, span
 from services.domain import grace
 from services.domain.custody.state import Host
 from services.domain.sharing.lending import bounds
 from services.domain.text import sentence
 from services.domain.text.facts import told
-from services.domain.text.units import count, iso, span
 from services.monitor.core.host_history import Step
 from services.monitor.core.monitor import MonitorCore
 

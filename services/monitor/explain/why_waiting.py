@@ -21,7 +21,8 @@ from typing import Final
 
 import msgspec
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.parts import Parts, Work, in_parts
 from services.monitor.views.views import Views
@@ -37,7 +38,9 @@ class _Answer(msgspec.Struct):
 
 
 _decoder: Final = msgspec.json.Decoder(_Answer)
-_PLAIN: Final = {code.value: because(code) for code in Code}  # reasons without numbers: rows change only with the code
+_PLAIN: Final = {
+    code: kind() for code, kind in because.BY_CODE.items() if kind is not because.Newer
+}  # reasons without numbers: rows change only with the code
 
 
 class WhyWaiting:

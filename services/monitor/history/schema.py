@@ -19,7 +19,7 @@ from services.monitor.core.buckets import Row, Site, Span
 from services.monitor.history import story_index
 
 # 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments; 5: cordoned hosts are not borrowed
-VERSION: Final = 5
+VERSION: Final = 6
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 

@@ -17,12 +17,12 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from schemas.ids import is_instance
-from schemas.reasons import TROUBLES
 from services.monitor.core import releases
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.core.service_levels import Shortage, Times
 from services.monitor.metrics import families as fs
 from services.monitor.metrics import jobs as metrics_jobs
+from services.monitor.metrics.families import TROUBLES
 from services.monitor.metrics.hosts import Seen
 from services.monitor.views import release_views
 from services.monitor.views.views import Views

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import TROUBLES, Code
 from services.domain.custody.meta import Void
 from services.monitor.core import counters, goodput, releases
 from services.monitor.core.service_levels import BOUNDS_S
@@ -19,28 +19,43 @@ HOST_STATES: Final = ("absent", "free", "held", "draining", "lost")
 OTHER: Final = "other"  # a reason of another version
 APART: Final = ("disabled", "monitored late", "not of this cloud", "used by others", "starts failed", OTHER)
 OPEN_STATES: Final = ("pending", "held", "suspended", "starting", "running", "completing")
-FOR_HOSTS: Final = (  # why a unit waits, by its scheduler's word; queue: that has not told yet, or is silent
-    Code.QUEUE,
-    Code.WAITS_FOR_HOSTS,
-    Code.WAITS_BEHIND,
-    Code.NO_HOSTS_HELD,
-    Code.TOO_LARGE_NOW,
-    Code.SPARED,
-    Code.LEASE_KEEPS_ROOM,
-    Code.LEASE_LATE,
-    Code.START_FAILED,
+FOR_HOSTS: Final = (
+    because.tags(  # why a unit waits, by its scheduler's word; queue: that has not told yet, or is silent
+        because.Queue,
+        because.WaitsForHosts,
+        because.WaitsBehind,
+        because.NoHostsHeld,
+        because.TooLargeNow,
+        because.Protected,
+        because.LeaseKeepsRoom,
+        because.LeaseLate,
+        because.StartFailed,
+    )
 )
-FOR_ELSE: Final = (  # no host would help: deploy/prometheus/rules/batch.yml leaves these out
-    Code.HELD,
-    Code.DEPENDENCY,
-    Code.DEPENDENCY_FAILED,
-    Code.ARRAY_THROTTLE,
-    Code.USER_LIMIT,
-    Code.QUALITY_LIMIT,
-    Code.DEPARTMENT_LIMIT,
-    Code.SHARE_FULL,
-    Code.LEASE_STARTS_AT,
-    Code.LEASE_OVER,
+FOR_ELSE: Final = because.tags(  # no host would help: deploy/prometheus/rules/batch.yml leaves these out
+    because.Held,
+    because.Dependency,
+    because.DependencyFailed,
+    because.ArrayThrottle,
+    because.UserLimit,
+    because.QualityLimit,
+    because.DepartmentLimit,
+    because.ShareFull,
+    because.LeaseStartsAt,
+    because.LeaseOver,
+)
+TROUBLES: Final = (
+    because.tags(  # what somebody should look at of a web department (`scheduler.lookahead.why_web`, rule 5)
+        because.NotReady,
+        because.SignalMissing,
+        because.RequestsQueued,
+        because.RequestsRefused,
+        because.RequestsFail,
+        because.Rolling,
+        because.ReleaseFailed,
+        because.ReleaseErrors,
+        because.SignalsDropped,
+    )
 )
 WAITS: Final = (*FOR_HOSTS, *FOR_ELSE, OTHER)
 
@@ -158,7 +173,7 @@ ATTEMPTS_CLOSED: Final = TABLE.counter(
 )
 PREEMPTIONS: Final = TABLE.counter(
     "phoenix_preemptions_total",
-    "Attempts of jobs that had to make room, also those that went on elsewhere, by the reason of the notice or by made_way",
+    "Attempts of jobs that had to make room, also those that went on elsewhere, by the reason of the notice or by preempted",
     DEPARTMENT,
     Label.of("cause", counters.CAUSES),
 )

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from schemas import reasons as because
 from schemas.facts import Lease
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.state import Unit
 from services.monitor.core.attempt import Attempt
 from services.monitor.core.job import Job
@@ -22,16 +23,16 @@ from services.monitor.views.times import iso, plain
 
 MISSED = "missed"
 TAKEN = (
-    Code.RECLAIMED,
-    Code.MADE_WAY,
-    Code.HOST_TAKEN,
-    Code.HOST_DRAINED,
+    because.Reclaimed,
+    because.Preempted,
+    because.HostTaken,
+    because.HostDrained,
 )  # its hosts were wanted for something else; a lost one is no way made
 
 
 def preempted(attempts: Iterable[Attempt]) -> int:
     """How many of them ended because their hosts were wanted for something else, whatever became of their work."""
-    return sum(1 for attempt in attempts if attempt.why is not None and attempt.why.code in TAKEN)
+    return sum(1 for attempt in attempts if attempt.why is not None and type(attempt.why) in TAKEN)
 
 
 def times(job: Job, lease: Lease) -> dict[str, Any]:
@@ -86,12 +87,12 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
 def _reason(core: MonitorCore, job: Job, unit: Unit, now: float) -> Reason:
     """As of now: the journal says of a lease whose time has begun no more than when that was to be."""
     reason = core.reason(unit) if unit.state == "pending" else plain_reason(unit)
-    if reason.code is not Code.LEASE_STARTS_AT or job.terms is None or now < job.terms.start_at:
+    if type(reason) is not because.LeaseStartsAt or job.terms is None or now < job.terms.start_at:
         return reason
     start, end = job.terms.start_at, job.terms.start_at + job.walltime_s
     if now >= end:
-        return because(Code.LEASE_OVER, starts_at=start, ends_at=end)
-    return because(Code.LEASE_LATE, late_s=round(now - start, 3), ends_at=end)
+        return because.LeaseOver(starts_at=start, ends_at=end)
+    return because.LeaseLate(late_s=round(now - start, 3), ends_at=end)
 
 
 def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from schemas import reasons as because
 from schemas.config import Power
 from schemas.ids import is_instance, job_of, sort_key
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.domain import grace, readiness
 from services.domain.custody.state import ENDED_EARLY, Host, Unit
 from services.domain.sharing.host_ownership import Whereabouts
@@ -36,7 +37,7 @@ from services.monitor.views.waiting import One
 
 QUEUE_LIMIT = 100_000  # rows of one answer
 QUEUE_BYTES = 16 << 20  # of its rows: 30,000 in full, all 100,000 in short
-OF_SCHEDULER = (Code.QUEUE, Code.LEASE_STARTS_AT)  # what the journal says and its scheduler says better
+OF_SCHEDULER = (because.Queue, because.LeaseStartsAt)  # what the journal says and its scheduler says better
 
 
 class _Array:
@@ -114,7 +115,7 @@ class Views:
     def reason(self, unit: Unit) -> Reason:
         """As the journal tells, or its scheduler, of who is in the queue or has a time slot (`why_waiting`)."""
         known = self.core.reason(unit)
-        return (self.told(unit.dept, unit.id) if known.code in OF_SCHEDULER else None) or known
+        return (self.told(unit.dept, unit.id) if type(known) in OF_SCHEDULER else None) or known
 
     def row(self, unit: Unit) -> dict[str, Any]:
         job = self.core.state.jobs.get(job_of(unit.id))

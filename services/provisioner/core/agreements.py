@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from schemas import reasons as because
 from schemas.config import CloudConfig
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.sharing import lending
 from services.domain.sharing.credit import Credits
@@ -189,7 +190,7 @@ class Agreements:
             terms = lending.terms(config, one, self.now)
             bound = hosts == terms.maximum if one == name else self.custody.held(one) < terms.guarantee
             if terms.window and bound:
-                window = because(Code.WINDOW, department=one, window=terms.window)
+                window = because.Window(department=one, window=terms.window)
                 return notice._replace(reason=window, claimants=tuple(short))
         wants = next((one for one in short if one in lenders), "")
         over = next((loan.lender for loan in self.loans if loan.borrower == name and loan.over), "")
@@ -197,5 +198,5 @@ class Agreements:
         if not lender or lending.agreed(config, lender, name, self.now) is None:
             return notice
         notice_s = lending.notice_s(config, lender, name, self.now)
-        agreed = because(Code.LENDING, lender=lender, borrower=name, notice_s=notice_s)
+        agreed = because.Lending(lender=lender, borrower=name, notice_s=notice_s)
         return notice._replace(reason=agreed, claimants=(lender,))

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig, Department
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.constraints import satisfies
 from services.domain.custody.custody import Custody
 from services.domain.sharing.lending import bounds
@@ -64,10 +65,10 @@ def _meets(custody: Custody, name: str, constraints: Iterable[str]) -> bool:
 def _why(department: Department, held: int, demand: int, now: float) -> Reason:
     guarantee, _ = bounds(department, now)
     if held < guarantee:
-        return because(Code.GUARANTEE, guarantee=guarantee, held=held)
+        return because.Guarantee(guarantee=guarantee, held=held)
     if department.kind == "web":
-        return because(Code.WEB_DEMAND, department=department.name, demand=demand, held=held)
-    return because(Code.IDLE_TO_BATCH, department=department.name, held=held)
+        return because.WebDemand(department=department.name, demand=demand, held=held)
+    return because.IdleToBatch(department=department.name, held=held)
 
 
 def grants(

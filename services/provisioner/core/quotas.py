@@ -13,8 +13,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import CloudConfig
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Quota, essential
 from services.provisioner.core.agreements import Notice
@@ -83,16 +84,16 @@ def _why(config: CloudConfig, name: str, hosts: int, web: list[str], *, held: in
     """`web`: departments of that kind which lack hosts."""
     department = config.department(name)
     if department is None:
-        return because(Code.DEPARTMENT_REMOVED, department=name)
+        return because.DepartmentRemoved(department=name)
     if department.kind == "web":
         if hosts < min(held, demand) and web:
-            return because(Code.WEB_SHARE, departments=web, demand=demand, held=held, quota=hosts)
-        return because(Code.WEB_DEMAND, department=name, demand=demand, held=held)
+            return because.WebShare(departments=web, demand=demand, held=held, quota=hosts)
+        return because.WebDemand(department=name, demand=demand, held=held)
     if hosts >= held:
-        return because(Code.IDLE_TO_BATCH, department=name, held=held)
+        return because.IdleToBatch(department=name, held=held)
     if web:
-        return because(Code.WEB_DEMAND, departments=web, held=held)
-    return because(Code.BATCH_SHARE, department=name, held=held)
+        return because.WebDemand(departments=web, held=held)
+    return because.BatchShare(department=name, held=held)
 
 
 def quota_facts(name: str, quota: Quota, hosts: int, held: int, told: list[Lowering]) -> list[f.QuotaChanged]:

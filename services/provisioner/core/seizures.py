@@ -9,7 +9,7 @@ Rules
 from __future__ import annotations
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import CORDONS_HOLD
 
@@ -30,7 +30,7 @@ def overdue(custody: Custody, name: str, now: float) -> list[f.HostSeized]:
             n,  # 4. unique: the name
         ),
     )
-    reason = because(Code.NOTICE_EXPIRED, department=name, held=held, quota=quota.hosts)
+    reason = because.NoticeExpired(department=name, held=held, quota=quota.hosts)
     return [f.HostSeized(host=n, dept=name, reason=reason) for n in order[:count]]
 
 
@@ -63,4 +63,4 @@ def overdue_drained(custody: Custody, now: float) -> list[f.HostSeized]:
     """Rule 2."""
     hosts = custody.state.hosts
     due = sorted(name for name, at in drained(custody).items() if at <= now)
-    return [f.HostSeized(host=n, dept=hosts[n].dept or "", reason=because(Code.HOST_DRAINED, host=n)) for n in due]
+    return [f.HostSeized(host=n, dept=hosts[n].dept or "", reason=because.HostDrained(host=n)) for n in due]

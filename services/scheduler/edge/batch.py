@@ -1,6 +1,6 @@
 """The batch scheduler's edge: it answers why jobs wait and when they start, and shows the queue.
 
-    phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [{code, params}, …]}
+    phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [reason, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
     phoenix.query.scheduler.<department>.reasons  {}                  -> why everybody waits (`reasons`)
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)

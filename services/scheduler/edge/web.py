@@ -2,7 +2,7 @@
 
     phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions, answers; JSON or
                                                   MessagePack
-    phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [{code, params}, …]}
+    phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [reason, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
     phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what of it somebody should look at
 

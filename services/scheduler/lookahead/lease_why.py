@@ -9,7 +9,10 @@ Rules
 
 from __future__ import annotations
 
-from schemas.reasons import Code, Reason, because
+import msgspec
+
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.state.shape import Booking
 from services.scheduler.lookahead.snapshot import Snapshot
 
@@ -17,15 +20,17 @@ from services.scheduler.lookahead.snapshot import Snapshot
 def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
     """The first reason of a lease that waits for its slot, or in it."""
     core, now = snapshot.core, snapshot.now
-    times = {"starts_at": booking.start_at, "ends_at": booking.ends_at}
+    starts_at, ends_at = booking.start_at, booking.ends_at
     if now >= booking.ends_at:
-        return because(Code.LEASE_OVER, **times)
+        return because.LeaseOver(starts_at=starts_at, ends_at=ends_at)
     if now >= booking.start_at:
-        return because(Code.LEASE_LATE, late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
+        return because.LeaseLate(late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
     in_s = round(booking.start_at - now, 3)
     if not core.view.order.keeps_slots:
-        return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, order=str(core.view.policy.order))
+        return because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at, order=str(core.view.policy.order))
     slot = snapshot.last.find(booking.unit)
-    hosts = {} if slot is None else {"hosts": len(slot.hosts), "nodes": booking.shape.nodes}
-    way = {"victims": list(slot.victims)} if slot is not None and slot.victims else {}
-    return because(Code.LEASE_STARTS_AT, in_s=in_s, **times, **hosts, **way)
+    told = because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at)
+    if slot is None:
+        return told
+    victims = list(slot.victims)
+    return msgspec.structs.replace(told, hosts=len(slot.hosts), nodes=booking.shape.nodes, victims=victims)

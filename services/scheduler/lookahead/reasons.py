@@ -1,7 +1,7 @@
 """Why everybody in the queue waits, told to whoever shows and counts it: the first reason of each, as `lookahead.why` ranks
 them.
 
-    phoenix.query.scheduler.<department>.reasons    {}    -> {"ok": true, "reasons": {unit: {code, params}, …},
+    phoenix.query.scheduler.<department>.reasons    {}    -> {"ok": true, "reasons": {unit: reason, …},
                                                                           "rest": {code: [unit, …], …}}
 
 Theory of operation
@@ -30,7 +30,8 @@ from typing import Final
 
 import msgspec
 
-from schemas.reasons import Code, Reason
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.lookahead.last_pass import LastPass
@@ -48,9 +49,9 @@ PAUSE: Final = 20
 class Told(msgspec.Struct):
     ok: bool = True
     reasons: dict[str, Reason] = {}
-    rest: dict[Code, list[str]] = {}
+    rest: dict[str, list[str]] = {}
 
-    def add(self, code: Code, units: list[str]) -> None:
+    def add(self, code: str, units: list[str]) -> None:
         self.rest.setdefault(code, []).extend(units)
 
 
@@ -105,7 +106,8 @@ class Look:
         queue = self._now().queue
         for booking in queue.bookings.values():
             if booking.start_at <= self.now:
-                found.add(Code.LEASE_LATE if self.now < booking.ends_at else Code.LEASE_OVER, [booking.unit])
+                kind = because.LeaseLate if self.now < booking.ends_at else because.LeaseOver
+                found.add(because.tag(kind), [booking.unit])
         for place in queue.first(FIRST):
             if place.unit in self.core.view.jobs.queue.where:
                 found.reasons[place.unit] = first(self._now(), place.unit)

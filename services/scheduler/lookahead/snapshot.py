@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 from schemas.config import WebPolicy
 from services.domain.sharing.withheld import withheld
@@ -67,11 +68,11 @@ class Snapshot:
         return now, now if best_effort else cleared
 
     @cached_property
-    def hosts(self) -> dict[str, int | list[str]]:
+    def hosts(self) -> dict[str, Any]:
         """Hosts of the cluster by state, as this department sees them, and the contracts that keep some from it."""
         state, index = self.core.custody.state, self.core.custody.index
         resting = [state.hosts[name].state for name in index.apart if state.hosts[name].quarantine_until > self.now]
-        found: dict[str, int | list[str]] = {
+        found: dict[str, Any] = {
             "held": self.held,
             "held_by_others": len(index.by_state["held"]) - self.held,
             "free_hosts": len(index.by_state["free"]) - resting.count("free"),

@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Department, WebPolicy
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from schemas.start_estimate import Foreseen, Sure
 from services.domain import grace
 from services.domain.core import NEVER
@@ -223,14 +224,14 @@ class _Ahead:
             why = why_slot(Snapshot(core, self.now, self._last), booking)
             at, sure = (booking.start_at, Sure.PLANNED) if core.view.order.keeps_slots else (None, Sure.CANNOT_SAY)
             return Foreseen(start_at=at, sure=sure, because=why)
-        job, never = core.view.jobs.job(unit), None
+        job, never = core.view.jobs.job(unit), cast(Reason | None, None)
         failed = [d for d in job.after if verdict(d, core.state, self.custody) not in ("met", "waits")]
         if not core.view.active:
-            never = because(Code.DEPARTMENT_REMOVED)
+            never = because.DepartmentRemoved()
         elif failed:
-            never = because(Code.DEPENDENCY_FAILED, condition=failed[0].condition, job=failed[0].job)
+            never = because.DependencyFailed(condition=failed[0].condition, job=failed[0].job)
         elif self.custody.state.units[unit].held:
-            never = because(Code.HELD, unit=unit)
+            never = because.Held(unit=unit)
         return None if never is None else Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=never)
 
     def _word(self, unit: str) -> Foreseen:
@@ -238,29 +239,29 @@ class _Ahead:
             return self._known[unit]
         start, place = self._starts.get(unit), self._kept.get(unit)
         if place is not None and (start is None or start.at <= place.at + EPSILON_S):
-            told, hosts = because(Code.RESERVED, **self._may_be_claimed()), start.hosts if start else place.hosts
-            return Foreseen(start_at=place.at, hosts=hosts, sure=Sure.PLANNED, because=told)
+            kept, hosts = because.Reserved(claimable=self._may_be_claimed()), start.hosts if start else place.hosts
+            return Foreseen(start_at=place.at, hosts=hosts, sure=Sure.PLANNED, because=kept)
         if start is None:
             return Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=self._why_not(unit))
-        after: dict[str, list[str]] = {"after": self._after[unit]} if self._after[unit] else {}
-        told = because(Code.BY_WALLTIMES, ends=start.ends, **after, **self._may_be_claimed())
+        after = self._after[unit]
+        told = because.ByWalltimes(ends=start.ends, after=after, claimable=self._may_be_claimed())
         return Foreseen(start_at=start.at, hosts=start.hosts, sure=Sure.BY_WALLTIMES, because=told)
 
     def _why_not(self, unit: str) -> Reason:
         """It has not started in the copy: how far was looked, or what is short when all has ended."""
         if self._steps >= self._most:
-            return because(Code.TOO_FAR, ends=self._ended, ahead_s=round(self.at - self.now))
+            return because.TooFar(ends=self._ended, ahead_s=round(self.at - self.now))
         told = batch_why.why(self.core, unit, self.at) if len(self.units) <= WHYS_MAX else []
-        return told[0] if told else because(Code.WAITS_FOR_HOSTS)
+        return told[0] if told else because.WaitsForHosts()
 
-    def _may_be_claimed(self) -> dict[str, int]:
+    def _may_be_claimed(self) -> int | None:
         """How many of the department's hosts web may claim: those beyond its guarantee, and no more than web can use yet."""
         config = self.custody.state.config
         mine = config.department(self.core.dept) if config is not None else None
         if config is None or mine is None or all(each.kind != "web" for each in config.departments):
-            return {}
+            return None
         beyond = min(self._held - bounds(mine, self.now)[0], sum(map(self._may_grow, config.departments)))
-        return {"claimable": beyond} if beyond > 0 else {}
+        return beyond if beyond > 0 else None
 
     def _may_grow(self, department: Department) -> int:
         """By how many hosts a web department may come to hold more than now; 0 of a batch department."""

@@ -22,8 +22,8 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.ids import element_id
-from schemas.reasons import Code, because
 from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.looks import Looks
@@ -71,7 +71,7 @@ def found(known: Copied, job: f.JobSubmitted, now: float) -> JobForeseen:
     units = [element_id(number, index) for index in (job.array[:1] + job.array[-1:])] or [number]
     submitted = msgspec.structs.replace(job, job=number)
     told = foresee(known, now, units, [submitted])
-    nobody = Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=because(Code.WAITS_FOR_HOSTS))
+    nobody = Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=because.WaitsForHosts())
     return JobForeseen(first=told.get(units[0], nobody), last=told.get(units[-1], nobody))
 
 

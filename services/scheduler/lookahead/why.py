@@ -23,9 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from schemas import reasons as because
 from schemas.config import WebPolicy
 from schemas.ids import job_of, sort_key
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit
@@ -42,7 +43,7 @@ from services.scheduler.lookahead.lease_why import why_slot
 from services.scheduler.lookahead.snapshot import Snapshot
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
-NEVER_STARTS: Final = (Code.DEPENDENCY_FAILED, Code.DEPARTMENT_REMOVED)
+NEVER_STARTS: Final = (because.DependencyFailed, because.DepartmentRemoved)
 
 
 def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> list[Reason]:
@@ -52,9 +53,9 @@ def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> 
     unit = _unit(core, job)
     if unit is None:
         ended = core.state.ended.get(job_of(job)) if job_of(job) == job else None
-        return [because(Code.FINISHED, end="completed" if not ended else "failed")] if ended is not None else []
+        return [because.Finished(end="completed" if not ended else "failed")] if ended is not None else []
     if unit.state == "final":
-        return [because(Code.FINISHED, unit=unit.id, end=unit.end or "")]
+        return [because.Finished(unit=unit.id, end=unit.end or "")]
     if unit.state == "open":
         return [_why_open(core, unit, now)]
     if last is None:
@@ -100,8 +101,7 @@ def _unit(core: BatchCore, job: str) -> Unit | None:
 def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
     hosts = list(unit.hosts)
     if unit.began_at is None:
-        return because(
-            Code.STARTING,
+        return because.Starting(
             unit=unit.id,
             attempt=unit.attempt,
             hosts=hosts,
@@ -115,8 +115,8 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
     more = _checkpoint(core, unit.id, now)
     if unit.grace_s is not None:
         more["claim_waits_s"] = grace.of_unit(core.custody, unit)
-    return because(
-        Code.RUNNING, unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **more
+    return because.Running(
+        unit=unit.id, attempt=unit.attempt, hosts=hosts, seconds=ran_s, walltime_s=walltime_s, **more
     )
 
 
@@ -126,10 +126,10 @@ def _saves(core: BatchCore, unit: str, now: float) -> list[Reason]:
     if not mine:
         return []
     in_s = round(max(0.0, mine[-1].by - now), 3)
-    return [because(Code.SAVES, on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)]
+    return [because.Saves(on=[one.host for one in mine], in_s=in_s, grace_s=mine[-1].grace_s)]
 
 
-def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
+def _refused(core: BatchCore, unit: Unit) -> dict[str, Any]:
     """What OpenNebula said to the unit's last attempt, if it allocated no VM for it."""
     known = core.state.refused.get(unit.id)
     if known is None or known.attempt != unit.attempt or not known.failure:
@@ -137,17 +137,19 @@ def _refused(core: BatchCore, unit: Unit) -> dict[str, str]:
     return {"refused": known.failure, "refused_why": known.why}
 
 
-def _paused(core: BatchCore) -> dict[str, str | float]:
+def _paused(core: BatchCore) -> dict[str, Any]:
     """That starts are paused in the whole cloud, and why."""
     paused = core.state.paused
     return {} if paused is None else {"paused_since": paused.since, "paused_why": paused.why}
 
 
-def _words(core: BatchCore, unit: str) -> dict[str, str]:
+def _words(core: BatchCore, unit: str) -> dict[str, Any]:
     """What OpenNebula said when the unit's last attempt ended, as its closing says it."""
     again = core.state.again.get(unit)
-    params = again.why.params if again is not None and again.why is not None else {}
-    return {name: str(params[name]) for name in ("vm", "refused", "refused_why") if name in params}
+    why = again.why if again is not None else None
+    if not isinstance(why, because.Interrupted):
+        return {}
+    return {"vm": why.vm, "refused": why.refused, "refused_why": why.refused_why}
 
 
 def _start_failed(core: BatchCore, unit: str, now: float) -> Reason:
@@ -155,18 +157,18 @@ def _start_failed(core: BatchCore, unit: str, now: float) -> Reason:
     again = core.state.again[unit]
     in_s, hosts = round(max(0.0, again.not_before - now), 3), list(again.failed_on)
     words = _words(core, unit)
-    return because(Code.START_FAILED, unit=unit, failed=again.launches, in_s=in_s, hosts=hosts, **words)
+    return because.StartFailed(unit=unit, failed=again.launches, in_s=in_s, hosts=hosts, **words)
 
 
 def _held(core: BatchCore, unit: str) -> Reason:
     """By a person, or since it never starts (`launches`)."""
     again = core.state.again.get(unit)
     if again is None or again.launches < FAILURES_MAX:
-        return because(Code.HELD, unit=unit)
-    return because(Code.HELD, unit=unit, failed=again.launches, hosts=list(again.failed_on), **_words(core, unit))
+        return because.Held(unit=unit)
+    return because.Held(unit=unit, failed=again.launches, hosts=list(again.failed_on), **_words(core, unit))
 
 
-def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, int | float]:
+def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, Any]:
     """The unit's last checkpoint: how long ago, of which attempt, how much run time it saves."""
     known = core.state.checkpoints.get(unit)
     if known is None:
@@ -189,18 +191,22 @@ def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iter
     if booking is not None:
         slot = why_slot(snapshot, booking)
         yield slot
-        if slot.code is Code.LEASE_LATE:
+        if type(slot) is because.LeaseLate:
             yield _why_no_room(snapshot, unit, moments=moments)
         yield from _history(core, unit, now)
         return
     more = list(_beside_room(snapshot, unit))
     yield from more
-    if not any(reason.code in NEVER_STARTS for reason in before):
+    if not any(type(reason) in NEVER_STARTS for reason in before):
         room = _why_no_room(snapshot, unit, moments=moments)
-        if not (before or more) or (room.code is not Code.WAITS_BEHIND and room.params.get("short") != 0):
+        if not (before or more) or (type(room) is not because.WaitsBehind and not _has_room(room)):
             yield room
     yield from _priority(core, job)
     yield from _history(core, unit, now)
+
+
+def _has_room(room: Reason) -> bool:
+    return isinstance(room, because.WaitsForHosts) and room.short == 0
 
 
 def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
@@ -209,13 +215,13 @@ def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
     for dependency in job.after:
         verdict_ = verdict(dependency, core.state, core.custody)
         if verdict_ == "never":
-            failed.append(because(Code.DEPENDENCY_FAILED, condition=dependency.condition, job=dependency.job))
+            failed.append(because.DependencyFailed(condition=dependency.condition, job=dependency.job))
         elif verdict_ == "waits":
             first = _unit(core, dependency.job)
-            held = {"held": 1} if first is not None and first.state == "pending" and first.held else {}
-            waits.append(because(Code.DEPENDENCY, condition=dependency.condition, job=dependency.job, **held))
+            held = first is not None and first.state == "pending" and first.held
+            waits.append(because.Dependency(condition=dependency.condition, job=dependency.job, held=held))
     if not core.view.active:
-        yield because(Code.DEPARTMENT_REMOVED)
+        yield because.DepartmentRemoved()
     yield from failed
     if core.custody.state.units[unit].held:
         yield _held(core, unit)
@@ -224,7 +230,7 @@ def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
         yield _start_failed(core, unit, now)
     running = core.view.jobs.queue.running.get(job_of(unit), 0)
     if job.throttle and running >= job.throttle:
-        yield because(Code.ARRAY_THROTTLE, limit=job.throttle, running=running)
+        yield because.ArrayThrottle(limit=job.throttle, running=running)
 
 
 def _beside_room(snapshot: Snapshot, unit: str) -> Iterator[Reason]:
@@ -254,21 +260,23 @@ def _priority(core: BatchCore, job: Job) -> list[Reason]:
     points, fair = ranking.points(job), ranking.fair.get(job.user)
     used = {} if fair is None else {"used": round(fair.used, 4), "share": round(fair.share, 4)}
     parts = {"user_points" if name == "user" else name: round(value, 1) for name, value in points._asdict().items()}
-    return [because(Code.PRIORITY, priority=points.priority, user=job.user, **parts, **used)]
+    return [because.Priority(priority=points.priority, user=job.user, **parts, **used)]
 
 
 def _history(core: BatchCore, unit: str, now: float) -> list[Reason]:
     """Rule 4."""
     saves = [] if core.custody.state.units[unit].grace_s is None else _saves(core, unit, now)
     again = core.state.again.get(unit)
-    if again is None or again.why is None or again.why.code is Code.BALANCED:  # it went on: no reason to wait
+    if again is None or again.why is None or type(again.why) is because.Balanced:  # it went on: no reason to wait
         return saves
-    saved = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
+    saved: dict[str, Any] = {"saved_s": round(again.used_s, 3)} if again.used_s else {}
     preempted = again.requeues + again.suspends - again.moved  # to be moved for balance is no preemption
     saved |= _checkpoint(core, unit, now)
-    began: dict[str, int] = {"began": 0} if "began" in again.why.params else {}
-    failed, words = again.faults + again.launches, _words(core, unit)
-    return [*saves, because(again.why.code, unit=unit, preempted=preempted, failed=failed, **saved, **words, **began)]
+    if not isinstance(again.why, because.Interrupted):
+        return [*saves, again.why]
+    failed, words, began = again.faults + again.launches, _words(core, unit), again.why.began
+    told = type(again.why)(unit=unit, preempted=preempted, failed=failed, **saved, **words, began=began)
+    return [*saves, told]
 
 
 def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
@@ -276,19 +284,19 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     core, now = snapshot.core, snapshot.now
     job = core.view.jobs.job(unit)
     shape = job.shape
-    needs: dict[str, str | int | float | list[str]] = {
+    needs: dict[str, Any] = {
         "nodes": shape.nodes,
         "cores": shape.cores,
         "memory_mb": shape.memory_mb,
-        **({"exclusive": 1} if shape.exclusive else {}),
-        **({"constraint": shape.constraint} if shape.constraint else {}),
+        "exclusive": shape.exclusive,
+        "constraint": shape.constraint,
     }
     able, held = snapshot.able(shape), snapshot.held
     if able < shape.nodes:
-        return because(Code.TOO_LARGE_NOW, able=able, **needs)
+        return because.TooLargeNow(able=able, **needs)
     ahead = snapshot.queue.ahead(core.view.jobs.place(unit))
     if held == 0:
-        return because(Code.NO_HOSTS_HELD, ahead=ahead, **needs, **(snapshot.hosts | _agreed(core, shape.nodes, now)))
+        return because.NoHostsHeld(ahead=ahead, **needs, **(snapshot.hosts | _agreed(core, shape.nodes, now)))
     free, cleared = snapshot.free(shape, best_effort=job.best_effort)
     if cleared < shape.nodes:
         short = shape.nodes - cleared
@@ -296,18 +304,16 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
         counts |= _turn(snapshot, unit, moments=moments) | (
             _agreed(core, held + short, now) or _kept_by(core, shape.nodes, now)
         )
-        return because(
-            Code.WAITS_FOR_HOSTS, free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape))
-        )
-    at_once = because(Code.WAITS_FOR_HOSTS, free=free, short=0, ahead=0, **needs, **snapshot.hosts)
+        return because.WaitsForHosts(free=free, short=short, ahead=ahead, **needs, **(counts | _meeting(core, shape)))
+    at_once = because.WaitsForHosts(free=free, short=0, ahead=0, **needs, **snapshot.hosts)
     if not snapshot.planned(best_effort=job.best_effort) or core.view.notice():
         return at_once  # with the next decision, or when the hosts on notice have gone
     head = snapshot.last.head or snapshot.queue.head()
     if head is None or head.unit == unit or not ahead:
         return at_once
-    way = {"way": 1} if free < shape.nodes else {}
+    way = free < shape.nodes
     turn = _turn(snapshot, unit, moments=moments) or _gap(snapshot)
-    return because(Code.WAITS_BEHIND, ahead=ahead, job=head.unit, **turn, **way)
+    return because.WaitsBehind(ahead=ahead, job=head.unit, **turn, way=way)
 
 
 def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:
@@ -347,14 +353,14 @@ def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[st
     return {"can_have": most, "kept_by": list(keep)} if keep and nodes > most else {}
 
 
-def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, int]:
+def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, Any]:
     """In how many seconds the unit's reservation is, if it has one; where the order reserves for everybody and it has none, how
     many there are.  `moments`: whether that is asked there."""
     core, now = snapshot.core, snapshot.now
     job, many = core.view.jobs.job(unit), core.view.order.reserves_for_all
     if not snapshot.planned(best_effort=job.best_effort) or (many and not moments):
         return {}
-    last, backfill = snapshot.last, {"backfill": 1} if many else {}
+    last, backfill = snapshot.last, {"backfill": True} if many else {}
     mine = last.reserved(unit)
     if mine is None:
         behind = many and last.complete and core.view.foresee().could_hold(job.shape)
@@ -364,9 +370,9 @@ def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, int]:
     return {"reserved_in_s": max(0, round(mine.at - now)), **backfill}
 
 
-def _gap(snapshot: Snapshot) -> dict[str, int]:
+def _gap(snapshot: Snapshot) -> dict[str, Any]:
     """How long it is until the reservation of the one that goes first, if there is only that one."""
     head = snapshot.last.head
     if snapshot.core.view.order.reserves_for_all:
-        return {"backfill": 1}
+        return {"backfill": True}
     return {} if head is None or head.at == NEVER else {"gap_s": max(0, round(head.at - snapshot.now))}

@@ -20,9 +20,10 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain import grace, readiness
 from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.shortage import kept_from, shares_of_others
@@ -60,20 +61,20 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     active, found = len(core.inventory.active), [*not_ready(core, now), reason]
     if core.missing(now):
-        found = [*(one for one in found if one.code is not Code.SIGNAL_MISSING), _silence(core, now, told.last)]
+        found = [*(one for one in found if type(one) is not because.SignalMissing), _silence(core, now, told.last)]
     found += [*unseen(core, now, told), *refused(core, told), *failing(core, told)]
     found += web_rolls.why(core.scene(now), target, core.department.maximum if core.department is not None else None)
     if wanted > held:
         by = _kept(core, now)
-        found.append(because(Code.WAITS_FOR_HOSTS, demand=wanted, held=held, short=wanted - held, **by))
+        found.append(because.WaitsForHosts(demand=wanted, held=held, short=wanted - held, **by))
         found += grace.told(grace.waited_for(core.custody, wanted - held), now)
     if active > core.state.serving:
-        found.append(because(Code.STARTING, instances=active - core.state.serving, **_of_start(core)))
+        found.append(because.Starting(instances=active - core.state.serving, **_of_start(core)))
     if active < target and now < core.state.retry_at:
         wait_s = round(core.state.retry_at - now, 3)
-        found.append(because(Code.REPLACEMENT, failures=core.state.failures, wait_s=wait_s))
-    found += [*_ending(core, now), *_failed(core, target), because(Code.RUNNING, instances=core.ready, target=target)]
-    return found + [because(Code.SIGNALS_DROPPED, **trouble.params()) for trouble in told.troubles]
+        found.append(because.Replacement(failures=core.state.failures, wait_s=wait_s))
+    found += [*_ending(core, now), *_failed(core, target), because.Running(instances=core.ready, target=target)]
+    return found + [because.SignalsDropped(**trouble.params()) for trouble in told.troubles]
 
 
 def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
@@ -89,7 +90,7 @@ def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reaso
         *failing(core, told),
         *([] if given_up is None else [given_up]),
         *([course] if course is not None and _is_kept(core, scene, now) else []),
-        *(because(Code.SIGNALS_DROPPED, **one.params()) for one in told.troubles),
+        *(because.SignalsDropped(**one.params()) for one in told.troubles),
     ]
 
 
@@ -101,8 +102,8 @@ def _is_kept(core: WebCore, at: Scene, now: float) -> bool:
 def failing(core: WebCore, told: Told) -> list[Reason]:
     """Rule 6; of one that was given up for it that is told already."""
     given_up = core.state.roll.given_up
-    known = given_up.params["release"] if given_up is not None and given_up.code is Code.RELEASE_ERRORS else None
-    return [because(Code.REQUESTS_FAIL, **one._asdict()) for one in told.failing if one.release != known]
+    known = given_up.release if isinstance(given_up, because.ReleaseErrors) else None
+    return [because.RequestsFail(**one._asdict()) for one in told.failing if one.release != known]
 
 
 def refused(core: WebCore, told: Told) -> list[Reason]:
@@ -110,7 +111,7 @@ def refused(core: WebCore, told: Told) -> list[Reason]:
     if told.refused is None:
         return []
     serving, most = core.state.serving, core.policy.instances_max
-    return [because(Code.REQUESTS_REFUSED, **told.refused._asdict(), instances=serving, most=most)]
+    return [because.RequestsRefused(**told.refused._asdict(), instances=serving, most=most)]
 
 
 def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
@@ -124,13 +125,13 @@ def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
     if policy.requests_per_instance:
         seen["requests_per_instance"] = policy.requests_per_instance
     waiting = told.waiting
-    return [because(Code.REQUESTS_QUEUED, requests=waiting.requests, waited_s=waiting.for_s, instances=serving, **seen)]
+    return [because.RequestsQueued(requests=waiting.requests, waited_s=waiting.for_s, instances=serving, **seen)]
 
 
-def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
+def _kept(core: WebCore, now: float) -> dict[str, Any]:
     """Rule 1: by whose guarantees hosts are kept, what others have, and what contracts do not lend."""
     kept, shares = kept_from(core.custody, core.dept, now), shares_of_others(core.custody, core.dept, now)
-    by: dict[str, int | float | list[str]] = {}
+    by: dict[str, Any] = {}
     if kept is not None:
         by |= {"kept": kept.hosts, "usable": kept.usable, "kept_by": list(kept.departments)}
     if shares and (config := core.custody.state.config) is not None and (mine := config.department(core.dept)):
@@ -142,11 +143,11 @@ def _kept(core: WebCore, now: float) -> dict[str, int | float | list[str]]:
 
 def _ending(core: WebCore, now: float) -> list[Reason]:
     """Rule 2."""
-    found, units = [], core.custody.state.units
+    found, units = list[Reason](), core.custody.state.units
     drains = [units[name].drains_until or now for name in core.inventory.draining]
     if drains:
         left_s = max(0.0, round(max(drains) - now, 3))
-        found.append(because(Code.DRAINING, instances=len(drains), left_s=left_s))
+        found.append(because.Draining(instances=len(drains), left_s=left_s))
     return found
 
 
@@ -158,7 +159,7 @@ def not_ready(core: WebCore, now: float) -> list[Reason]:
         return []
     words = [core.state.unready[name] for name in names]
     answers = sorted({readiness.answer(one) for one in words})
-    told: dict[str, str | int | float | list[str]] = {
+    told: dict[str, Any] = {
         "instances": core.ready,
         "target": core.desired(now)[0],
         "not_ready": len(names),
@@ -169,10 +170,10 @@ def not_ready(core: WebCore, now: float) -> list[Reason]:
     }
     if replacement.is_balancers_word(scene):
         told["by"] = sorted({who for one in words for who in one})[:ANSWERS_MAX]
-    return [because(Code.NOT_READY, **told)]
+    return [because.NotReady(**told)]
 
 
-def _of_start(core: WebCore) -> dict[str, str]:
+def _of_start(core: WebCore) -> dict[str, Any]:
     """What the guest of the first one that starts says of its health check."""
     words = ((name, core.state.unready.get(name)) for name in core.inventory.starting)
     return next(({"unit": name, "answer": readiness.answer(one)} for name, one in words if one), {})
@@ -183,16 +184,16 @@ def _failed(core: WebCore, target: int) -> list[Reason]:
     state = core.state
     if state.failed_why is None or core.ready >= target:
         return []
-    return [because(Code.LAST_FAILED, **state.failed_why.params, unit=state.failed, cause=state.failed_why.code.value)]
+    return [because.LastFailed(**because.fields(state.failed_why), unit=state.failed, cause=state.failed_why.code)]
 
 
 def _silence(core: WebCore, now: float, last: Mapping[str, Last]) -> Reason:
     """Rule 3."""
-    told: dict[str, str | float] = {"timeout_s": core.policy.signal_timeout_s, "instances": core.state.serving}
+    told: dict[str, Any] = {"timeout_s": core.policy.signal_timeout_s, "instances": core.state.serving}
     if core.state.heard_at:
         told["silent_s"] = round(now - (core.state.load_at or core.state.heard_at), 1)
     names = ("cpu", "requests") if core.state.load_at else ("claim",)
     heard = [(last[name].at, name, last[name].source) for name in names if name in last]
     if heard:
         _, told["signal"], told["source"] = max(heard)
-    return because(Code.SIGNAL_MISSING, **told)
+    return because.SignalMissing(**told)

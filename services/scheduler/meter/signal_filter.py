@@ -21,7 +21,7 @@ Rules
 from __future__ import annotations
 
 import math
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -88,9 +88,9 @@ class Trouble(msgspec.Struct, kw_only=True):
     def told(self) -> bool:
         return self.count >= TELL_AFTER
 
-    def params(self) -> dict[str, str | int | float]:
+    def params(self) -> dict[str, Any]:
         """As a reason has them."""
-        found: dict[str, str | int | float] = {"signal": self.signal, "why": str(self.why), "count": self.count}
+        found: dict[str, Any] = {"signal": self.signal, "why": str(self.why), "count": self.count}
         if self.user:
             found["user"] = self.user
         if self.source:

@@ -29,7 +29,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Final, NamedTuple, cast
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies import order_first_fit, preemption
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.preemptible_capacity import Pick, PreemptibleCapacity
@@ -39,7 +40,7 @@ from services.scheduler.core.state.queue import Queue
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Shape
 
-IN_TURN: Final = (Code.HEAD_OF_QUEUE, Code.FIRST_FIT, Code.SHORTEST_FIRST)  # rule 4: any hosts will do
+IN_TURN: Final = (because.HeadOfQueue, because.FirstFit, because.ShortestFirst)  # rule 4: any hosts will do
 
 
 class BestEffort(NamedTuple):
@@ -93,10 +94,9 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
     everybody = list(forecast.best_effort.values())
     if not PreemptibleCapacity(situation.room, forecast, everybody).cleared.fits(shape):
         return None
-    spent = {"hour_spent": 1} if best_effort.left == 0 else {}
     guarded = sum(1 for each in everybody if best_effort.guarded(each.unit))
-    moment = {"until_s": round(max(0.0, until - situation.now), 1)} if until < float("inf") else {}
-    return because(Code.SPARED, guarded=guarded, **spent, **moment)
+    until_s = round(max(0.0, until - situation.now), 1) if until < float("inf") else None
+    return because.Protected(guarded=guarded, hour_spent=best_effort.left == 0, until_s=until_s)
 
 
 def _bounded(order: Order, situation: Situation, left: int | None) -> Plan:
@@ -220,7 +220,7 @@ def _pick(start: Start) -> Pick:
     def those(room: Room) -> tuple[str, ...] | None:
         return hosts if all(name in room.free and room.free[name].fits(shape) for name in hosts) else None
 
-    return (lambda room: room.pick(shape)) if start.reason.code in IN_TURN else those
+    return (lambda room: room.pick(shape)) if type(start.reason) in IN_TURN else those
 
 
 def _part(queue: Queue, *, best_effort: bool) -> Queue:
@@ -234,4 +234,4 @@ def _leavings(situation: Situation) -> list[Start]:
     """Best-effort on what is free, whatever fits."""
     part = _part(situation.queue, best_effort=True)
     starts = order_first_fit.plan(situation._replace(queue=part)).starts if part.lanes else []
-    return [start._replace(reason=because(Code.BEST_EFFORT)) for start in starts]
+    return [start._replace(reason=because.BestEffort()) for start in starts]

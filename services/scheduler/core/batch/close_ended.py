@@ -9,9 +9,9 @@ Rules
 from __future__ import annotations
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.reasons import Code, because
 from services.scheduler.core.batch.stage import Said
 from services.scheduler.core.batch.view import View
 
@@ -35,7 +35,7 @@ class CloseEnded:
         found = {name: view.dispositions.broken(name) for name in broken}
         for name in sorted(view.cancelling, key=sort_key):
             if name not in found:
-                found[name] = view.dispositions.close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+                found[name] = view.dispositions.close(name, Disposal.CANCELLED, because.Cancelled())
         for limit in view.limits.overdue(now):
             if limit.unit not in found:
                 found[limit.unit] = view.dispositions.overdue(limit)

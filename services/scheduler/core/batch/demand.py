@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from schemas import facts as f
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.stage import Said
@@ -47,7 +47,7 @@ class ReportDemand:
         prefer = preferred(queue) if view.jobs.constraints and view.active else ()
         if wanted != view.custody.state.demands.get(view.dept, 0) or prefer != view.state.prefer:
             pending = len(queue) + len(queue.bookings) - len(starts)
-            reason = because(Code.QUEUE, pending=pending, running=len(view.open) + len(starts))
+            reason = because.Queue(pending=pending, running=len(view.open) + len(starts))
             said.facts.append(f.DemandChanged(dept=view.dept, hosts=wanted, prefer=prefer, reason=reason))
         return False
 

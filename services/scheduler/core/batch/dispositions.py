@@ -22,11 +22,15 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
+
+import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.capabilities import can
 from services.domain.custody.broken import why_broken
 from services.domain.custody.custody import Custody
@@ -51,11 +55,11 @@ class Dispositions:
         unit = self.custody.state.units[name]
         assert unit.broken is not None
         if unit.cancelled:
-            return self.close(name, Disposal.CANCELLED, because(Code.CANCELLED))
+            return self.close(name, Disposal.CANCELLED, because.Cancelled())
         why = why_broken(unit.broken)
-        if why.code in (Code.RECLAIMED, Code.HOST_TAKEN):
+        if type(why) in (because.Reclaimed, because.HostTaken):
             return self.preempted(name, why)
-        return self._again(unit, because(why.code, **self._words(unit)) if why.code is Code.VM_ENDED else why)
+        return self._again(unit, because.EndedVm(**self._words(unit)) if type(why) is because.EndedVm else why)
 
     def _again(self, unit: Unit, why: Reason) -> f.AttemptClosed:
         """By no wish of anybody: it starts again."""
@@ -65,7 +69,7 @@ class Dispositions:
             return start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, why))
         return requeue(unit.id, unit.attempt, again, self.policy(), why)
 
-    def _words(self, unit: Unit) -> dict[str, str]:
+    def _words(self, unit: Unit) -> dict[str, Any]:
         """What OpenNebula said of the unit's attempt (rule 6)."""
         said = self.jobs.state.refused.get(unit.id)
         if said is None or said.attempt != unit.attempt:
@@ -75,13 +79,11 @@ class Dispositions:
     def overdue(self, limit: Limit) -> f.AttemptClosed:
         name, policy = limit.unit, self.policy()
         if limit.kind == "slot" or (limit.kind == "walltime" and self.jobs.job(name).lease is not None):
-            return self.close(
-                name, Disposal.STOPPED, because(Code.LEASE_ENDED, walltime_s=self.jobs.job(name).walltime_s)
-            )
+            return self.close(name, Disposal.STOPPED, because.LeaseEnded(walltime_s=self.jobs.job(name).walltime_s))
         if limit.kind == "walltime":
-            return self.close(name, Disposal.TIMEOUT, because(Code.WALLTIME, walltime_s=self.jobs.job(name).walltime_s))
+            return self.close(name, Disposal.TIMEOUT, because.Walltime(walltime_s=self.jobs.job(name).walltime_s))
         words = self._words(self.custody.state.units[name])
-        why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=policy.boot_timeout_s, **words)
+        why = because.BootTimeout(limit=limit.kind, boot_timeout_s=policy.boot_timeout_s, **words)
         return self._again(self.custody.state.units[name], why)
 
     def preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
@@ -94,7 +96,7 @@ class Dispositions:
 
     def made_way(self, names: Iterable[str], for_unit: str, closing: dict[str, None]) -> list[f.AttemptClosed]:
         """Rule 4: those whose room `for_unit` needs; not those that are `closing` anyway."""
-        why = because(Code.MADE_WAY, job=for_unit)
+        why = because.Preempted(job=for_unit)
         return [self.preempted(name, why, saved=self.saved(name)) for name in names if name not in closing]
 
     def saved(self, name: str) -> bool:
@@ -140,14 +142,14 @@ def close_preempted(
     unit: str, attempt: int, wish: OnReclaim, again: Again | None, policy: BatchPolicy, why: Reason, *, saved: bool
 ) -> f.AttemptClosed:
     """The attempt's host is needed or gone: dispose of it as the job wishes.  `saved`: it can be suspended (`saves`)."""
-    params, instead = dict(why.params), "suspend" if saved else "requeue"
+    instead = "suspend" if saved else "requeue"
     if wish in ("suspend", "migrate") and wish != instead:
-        params |= {"asked": wish, "instead": instead}
+        why = msgspec.structs.replace(why, asked=wish, instead=instead)
     if saved:
-        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=because(why.code, **params))
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=why)
     if wish == "kill":
-        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=because(why.code, **params))
-    return requeue(unit, attempt, again, policy, because(why.code, **params))
+        return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=why)
+    return requeue(unit, attempt, again, policy, why)
 
 
 def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
@@ -158,11 +160,8 @@ def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
 def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
     """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
     held = counted and is_its_own(again)
-    params: dict[str, int] = {"began": 0}
-    if held:
-        assert again is not None
-        params["failed"] = again.launches + 1
-    why = because(why.code, **(why.params | params))
+    failed = again.launches + 1 if held and again is not None else None
+    why = msgspec.structs.replace(why, began=False, failed=failed)
     return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
 
 
@@ -173,5 +172,5 @@ def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, w
         count, most = (0 if again is None else again.faults), min(FAULTS_MAX, policy.requeues_max)
     if count < most:
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)
-    spent = because(why.code, **(why.params | {"requeues": count, "requeues_max": most}))
+    spent = msgspec.structs.replace(why, requeues=count, requeues_max=most)
     return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=spent)

@@ -12,17 +12,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.reasons import Code, Reason
+from schemas import reasons as because
+from schemas.reasons import Reason
 
 FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
-TAKEN: Final = (Code.RECLAIMED, Code.MADE_WAY, Code.HOST_TAKEN, Code.HOST_DRAINED)  # its hosts were wanted otherwise
-PREEMPTING: Final = (*TAKEN, Code.HOST_LOST, Code.NOT_SAVED)
+TAKEN: Final = (
+    because.Reclaimed,
+    because.Preempted,
+    because.HostTaken,
+    because.HostDrained,
+)  # its hosts were wanted otherwise
+PREEMPTING: Final = (*TAKEN, because.LostHost, because.NotSaved)
 UNRELIABLE: Final = (
-    Code.VM_ENDED,
-    Code.BOOT_TIMEOUT,
+    because.EndedVm,
+    because.BootTimeout,
 )  # it may have been the host: another one is tried if there is one
 
 
 def is_fault(why: Reason) -> bool:
     """True if a requeue for `why` of an attempt that had begun counts as a fault, not as a preemption."""
-    return why.code not in PREEMPTING
+    return type(why) not in PREEMPTING

@@ -26,9 +26,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.ids import ELEMENT, job_of
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
@@ -275,15 +276,19 @@ class Jobs:
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
         before, again.why = again.why, why or again.why
-        again.shuns = hosts if why is not None and why.code in UNRELIABLE else ()
-        again.preempted += why is not None and why.code in TAKEN
-        again.moved += why is not None and why.code is Code.BALANCED
+        again.shuns = hosts if why is not None and type(why) in UNRELIABLE else ()
+        again.preempted += why is not None and type(why) in TAKEN
+        again.moved += why is not None and type(why) is because.Balanced
         if known.suspended:
             again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
             again.used_s += ran_for(known, self.custody.state.at)
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
-            if why is not None and why.code is Code.NOT_SAVED and (before is None or before.code is not Code.BALANCED):
+            if (
+                why is not None
+                and type(why) is because.NotSaved
+                and (before is None or type(before) is not because.Balanced)
+            ):
                 again.suspends -= 1  # it was a requeue after all, and is told as one
             if why is not None and is_launch_failure(known, why):
                 again.used_s = 0.0
@@ -298,8 +303,8 @@ class Jobs:
         again.ran_s = again.used_s
         again.suspends -= 1  # it was a requeue after all
         self.queue.remove(unit)
-        self._enter_again(again, because(Code.NOT_SAVED))
-        again.why = because(Code.NOT_SAVED)
+        self._enter_again(again, because.NotSaved())
+        again.why = because.NotSaved()
         self.refresh(unit)
 
     def _hold_to_its_word(self, unit: str, known: Unit) -> None:

@@ -21,7 +21,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.reasons import Code, Reason
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
@@ -35,17 +36,17 @@ FAILURES_MAX: Final = 5  # of a row that began seconds ago: an unlucky job meets
 PROVEN_MIN: Final = 3
 HOSTS_MAX: Final = 64  # that are remembered of one unit, the newest
 START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started
-BEFORE_IT_BEGAN: Final = (Code.VM_ENDED, Code.BOOT_TIMEOUT, Code.HOST_LOST)
+BEFORE_IT_BEGAN: Final = (because.EndedVm, because.BootTimeout, because.LostHost)
 
 
 def is_launch_failure(unit: Unit, why: Reason) -> bool:
     """True if the unit's last attempt, closed for `why`, ended before it began, and nobody wanted that."""
-    return unit.began_at is None and why.code in BEFORE_IT_BEGAN
+    return unit.began_at is None and type(why) in BEFORE_IT_BEGAN
 
 
 def is_counted(state: State, why: Reason) -> bool:
     """Rule 2, of an attempt that ended before it began, for `why`."""
-    return state.paused is None and why.params.get("limit") != START
+    return state.paused is None and not (isinstance(why, because.BootTimeout) and why.limit == START)
 
 
 def is_its_own(again: Again | None) -> bool:

@@ -23,8 +23,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from schemas import reasons as because
 from schemas.config import BatchPolicy
-from schemas.reasons import Code, Reason
+from schemas.reasons import Reason
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -48,7 +49,7 @@ class Guards:
 
     def ended(self, why: Reason) -> None:
         """An attempt was closed: remember it, if it was for a job."""
-        if why.code is not Code.MADE_WAY:
+        if type(why) is not because.Preempted:
             return
         now, times = self.custody.state.at, self.state.made_way
         times.append(now)

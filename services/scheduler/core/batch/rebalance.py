@@ -22,10 +22,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Balance, CloudConfig
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.reasons import Code, because
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit, vm_key
 from services.domain.observed import worthless
@@ -114,12 +114,12 @@ class Rebalance:
 
     def _moved(self, move: Move) -> list[f.Fact]:
         unit = self.custody.state.units[move.unit]
-        told = {"used_pct": round(100 * move.before, 1), "cost_s": round(move.cost_s, 3)}
+        used_pct, cost_s = round(100 * move.before, 1), round(move.cost_s, 3)
         closing = f.AttemptClosed(
             unit=unit.id,
             attempt=unit.attempt,
             disposal=Disposal.MIGRATE,
-            why=because(Code.BALANCED, host=move.source, to=move.target, **told),
+            why=because.Balanced(host=move.source, to=move.target, used_pct=used_pct, cost_s=cost_s),
         )
         placement = f.UnitPlaced(
             unit=unit.id,
@@ -127,7 +127,7 @@ class Rebalance:
             hosts=(move.target,),
             cores=unit.cores,
             memory_mb=unit.memory_mb,
-            reason=because(Code.BALANCED, from_hosts=[move.source]),
+            reason=because.Balanced(from_hosts=[move.source]),
         )
         return [closing, placement]
 

@@ -40,8 +40,9 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.ids import sort_key
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -80,7 +81,7 @@ class AnswerNotice:
             self.report(said, now)
             return
         held, quota = view.custody.held(view.dept), view.custody.quota(view.dept).hosts
-        notice = because(Code.NOTICE, department=view.dept, held=held, quota=quota)
+        notice = because.Notice(department=view.dept, held=held, quota=quota)
         idle = None if closing else idle_hosts(view, count)
         if idle is not None:
             said.facts += [f.HostReleased(host=name, reason=notice) for name in idle]
@@ -129,13 +130,13 @@ class GiveUpCordoned:
         hosts, due_at = self.view.custody.state.hosts, self.view.room.cordoned
         on = {name: [u for u in hosts[name].units if u not in said.closing] for name in sorted(due_at)}
         idle = [name for name in on if not on[name]]
-        said.facts += [f.HostReleased(host=name, reason=because(Code.CORDONED, hosts=[name])) for name in idle]
+        said.facts += [f.HostReleased(host=name, reason=because.Cordoned(hosts=[name])) for name in idle]
         drained = [name for name in on if on[name] and due_at[name] <= now]
         if not drained:
             return False
-        why = {unit: because(Code.HOST_DRAINED, host=name) for name in drained for unit in on[name]}
+        why: dict[str, Reason] = {unit: because.HostDrained(host=name) for name in drained for unit in on[name]}
         choice = Choice(sorted(why, key=sort_key), drained)
-        said.facts += hand_back(self.view, choice, why, because(Code.HOST_DRAINED, host=drained[0]))
+        said.facts += hand_back(self.view, choice, why, because.HostDrained(host=drained[0]))
         return True  # the rest follows with the next decision, which sees who is back in the queue
 
     def next_moment(self, after: float) -> float:
@@ -151,7 +152,7 @@ class ReturnUseless:
     def __call__(self, said: Said, now: float) -> bool:
         hosts, resting = self.view.custody.state.hosts, self.view.room.resting
         idle = sorted(n for n, until in resting.items() if until > now + KEPT_S and not hosts[n].units)
-        why = [because(Code.NOT_NEEDED, quarantine=hosts[name].quarantine or "") for name in idle]
+        why = [because.NotNeeded(quarantine=hosts[name].quarantine or "") for name in idle]
         said.facts += [f.HostReleased(host=name, reason=reason) for name, reason in zip(idle, why, strict=True)]
         return False
 
@@ -211,7 +212,7 @@ def hand_back(view: View, choice: Choice, why: dict[str, Reason], reason: Reason
         ended = ends.preempted(unit, why[unit], saved=ends.saved(unit))
         closings[unit] = ends.moved(unit, why[unit]) if unit in moving else ended
     placements = {
-        unit: view.placement(Start(unit, view.jobs.shape(unit), hosts, because(Code.MIGRATES)))
+        unit: view.placement(Start(unit, view.jobs.shape(unit), hosts, because.Migrates()))
         for unit, hosts in moving.items()
     }
     return interleave(view.custody, choice, closings, placements, reason)
@@ -237,8 +238,8 @@ def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoa
 def why_victim(victim: Candidate, hosts: int, kept_s: float, victims: str) -> Reason:
     """Why it ends.  `hosts`: how many go back in all; `victims`: the order of victims that chose it; `kept_s`: what a
     checkpoint saves of what it has run; then what is lost is told too."""
-    lost = {"lost_s": round(victim.lost_s, 3)} if kept_s else {}
-    return because(Code.RECLAIMED, hosts=hosts, running_s=round(victim.running_s, 3), victims=victims, **lost)
+    lost_s = round(victim.lost_s, 3) if kept_s else None
+    return because.Reclaimed(hosts=hosts, running_s=round(victim.running_s, 3), victims=victims, lost_s=lost_s)
 
 
 def interleave(

@@ -43,7 +43,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes, push_next
 from services.scheduler.core.policies.reservation import less, more
 from services.scheduler.core.state.queue import Lane, Queue
@@ -268,7 +269,7 @@ class _Pass:
 
     def _reason(self) -> Reason:
         if self.reserved:
-            return because(Code.BACKFILL, reserved=self.reserved)
+            return because.Backfill(reserved=self.reserved)
         if self.passed is not None:
-            return because(Code.FIRST_FIT, passed_over=self.passed.unit)
-        return because(Code.HEAD_OF_QUEUE)
+            return because.FirstFit(passed_over=self.passed.unit)
+        return because.HeadOfQueue()

@@ -32,7 +32,8 @@ import heapq
 from bisect import bisect_right
 from typing import NamedTuple, TypeAlias
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
@@ -109,8 +110,8 @@ class _Pass:
 
     def _in_turn(self) -> Reason:
         if self.passed is None:
-            return because(Code.HEAD_OF_QUEUE)
-        return because(Code.FIRST_FIT, passed_over=self.passed.unit)
+            return because.HeadOfQueue()
+        return because.FirstFit(passed_over=self.passed.unit)
 
     def _reserve(self, head: Place, shape: Shape) -> Gap | None:
         forecast, now = self.situation.forecast(), self.situation.now
@@ -133,7 +134,7 @@ class _Pass:
                 if hosts is None:
                     self.full[shape] = None
                 else:
-                    self._start(stream, hosts, because(Code.BACKFILL, head=gap.head.unit, gap_s=round(gap.at - now, 3)))
+                    self._start(stream, hosts, because.Backfill(head=gap.head.unit, gap_s=round(gap.at - now, 3)))
             elif not self.room.fits(shape):
                 self.full[shape] = None
             elif not self._start_extra(stream, gap):
@@ -147,7 +148,7 @@ class _Pass:
             return False
         self.room.use(hosts, shape)
         gap.use(hosts, shape)
-        self._start(stream, hosts, because(Code.BACKFILL, head=gap.head.unit, spare=gap.spare))
+        self._start(stream, hosts, because.Backfill(head=gap.head.unit, spare=gap.spare))
         return True
 
     def _only_short(self, stream: Stream, gap: Gap) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.scheduler.core.policies.order import Plan, Situation, Start, push_next
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.core.state.shape import Place
@@ -36,6 +36,6 @@ def plan(situation: Situation) -> Plan:
         if hosts is None:
             break
         heapq.heappop(heap)
-        found.append(Start(place.unit, lane.key.shape, hosts, because(Code.HEAD_OF_QUEUE)))
+        found.append(Start(place.unit, lane.key.shape, hosts, because.HeadOfQueue()))
         push_next(heap, queue, lane, taken + 1)
     return Plan(found)

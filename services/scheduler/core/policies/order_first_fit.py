@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import heapq
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.order import Plan, Situation, Start, fitting_lanes, push_next
 from services.scheduler.core.state.queue import Lane, Queue
 from services.scheduler.core.state.room import Room
@@ -59,5 +60,5 @@ def _earlier(a: Place | None, b: Place) -> Place:
 
 def _reason(place: Place, passed: Place | None) -> Reason:
     if passed is None or place < passed:
-        return because(Code.HEAD_OF_QUEUE)
-    return because(Code.FIRST_FIT, passed_over=passed.unit)
+        return because.HeadOfQueue()
+    return because.FirstFit(passed_over=passed.unit)

@@ -37,7 +37,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
@@ -156,7 +157,7 @@ class Pass:
             return None
         first = min(barred)
         gap_s = round(max(0.0, first.at - now - self.settings.margin_s))
-        return because(Code.LEASE_KEEPS_ROOM, job=first.booking.unit, gap_s=gap_s, starts_at=first.booking.start_at)
+        return because.LeaseKeepsRoom(job=first.booking.unit, gap_s=gap_s, starts_at=first.booking.start_at)
 
     # ---------------------------------------------------------------------------------------------------------- leases
 
@@ -170,8 +171,7 @@ class Pass:
                 break
             if seat.whole and not seat.victims and all(self._offers(name, seat.booking.shape) for name in seat.hosts):
                 late_s = round(self.now - seat.booking.start_at, 3)
-                late = {"late_s": late_s} if late_s else {}
-                reason = because(Code.LEASE_STARTS, ends_at=seat.booking.ends_at, **late)
+                reason = because.LeaseStarts(ends_at=seat.booking.ends_at, late_s=late_s or None)
                 self.room.use(seat.hosts, seat.booking.shape)
                 self.starts.append(Start(seat.booking.unit, seat.booking.shape, seat.hosts, reason))
 
@@ -262,8 +262,7 @@ class Pass:
                 self._look_for_head(place, lane)
                 continue
             origin = self.queue.suspended[unit]
-            moved = {} if hosts == origin else {"from_hosts": list(origin)}
-            self._start(lane, unit, hosts, because(Code.RESUMES, **moved))
+            self._start(lane, unit, hosts, because.Resumes(from_hosts=[] if hosts == origin else list(origin)))
 
     def _fits(self, lane: Lane) -> bool:
         return self.room.fits(lane.key.shape)
@@ -298,8 +297,8 @@ class Pass:
             return
         hosts = self._find(lane, self.queue.length_s(unit)) if self._fits(lane) else None
         if hosts is not None:
-            code = Code.BEST_EFFORT if lane.key.kind.best_effort else Code.HEAD_OF_QUEUE
-            self._start(lane, unit, hosts, because(code))
+            kind = because.BestEffort if lane.key.kind.best_effort else because.HeadOfQueue
+            self._start(lane, unit, hosts, kind())
             self._push(heap, lane, stream.units, stream.next + 1)
         elif self._look_for_head(stream.place, lane):
             self._push(heap, lane, stream.units, stream.next + 1)
@@ -331,7 +330,7 @@ class Pass:
             if hosts is None:
                 barred[lane.key] = length_s
                 continue
-            self._start(lane, unit, hosts, because(Code.BACKFILL))
+            self._start(lane, unit, hosts, because.Backfill())
             self._push(heap, lane, stream.units, stream.next + 1)
 
     # ------------------------------------------------------------------------------------------------------------ head

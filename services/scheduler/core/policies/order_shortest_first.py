@@ -15,7 +15,7 @@ from __future__ import annotations
 import heapq
 from typing import TypeAlias
 
-from schemas.reasons import Code, because
+from schemas import reasons as because
 from services.scheduler.core.policies.order import Plan, Situation, Start, fitting_lanes
 from services.scheduler.core.state.queue import Lane, LaneKey
 from services.scheduler.core.state.shape import Place, Shape
@@ -58,6 +58,6 @@ def _fill(situation: Situation, heap: list[Stream]) -> list[Start]:
             full[shape] = None
             continue
         unit, started[lane.key] = places[taken].unit, already + 1
-        found.append(Start(unit, shape, hosts, because(Code.SHORTEST_FIRST, limit_s=length_s)))
+        found.append(Start(unit, shape, hosts, because.ShortestFirst(limit_s=length_s)))
         _push(heap, length_s, places, taken + 1, lane)
     return found

@@ -36,7 +36,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.sharing.service_share import percent
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_svmsched_shares import needs, shares_of, used_by
@@ -124,7 +125,7 @@ class Pass:
             return None
         granted = percent(self.shares.granted.get(service, 0))
         used_pct, would_pct = percent(self.shares.usage(*used)), percent(self.shares.usage(*after))
-        return because(Code.SHARE_FULL, service=service, share_pct=granted, used_pct=used_pct, with_it_pct=would_pct)
+        return because.ShareFull(service=service, share_pct=granted, used_pct=used_pct, with_it_pct=would_pct)
 
     def _production(self) -> None:
         for service, lanes in self.lanes.items():
@@ -132,19 +133,19 @@ class Pass:
             for lane in lanes:
                 self._push(heap, lane, lane.places, 0, brief=False)
         self._look_for_head()
-        self._hold(self._elect, Code.ELECTED)
+        self._hold(self._elect, because.ShareTurn)
         if self.situation.policy.short_s > 0:
             self.heaps = {service: self._short(service) for service in self.lanes}
-            self._hold(self._elect_short, Code.BORROWS)
+            self._hold(self._elect_short, because.Borrows)
 
-    def _hold(self, elect: Elect, code: Code) -> None:
+    def _hold(self, elect: Elect, kind: type[because.ShareTurn | because.Borrows]) -> None:
         """Elections in turn, until nobody is found."""
         while len(self.starts) < self.situation.most:
             service = None
             for service in in_turn(self.lanes, self.turn):
                 found = elect(service)
                 if found is not None:
-                    self._start(service, found, code)
+                    self._start(service, found, kind)
                     break
             else:
                 return
@@ -319,7 +320,7 @@ class Pass:
                 self._let_pass(service, heap, stream)
         return None
 
-    def _start(self, service: str, found: Found, code: Code) -> None:
+    def _start(self, service: str, found: Found, kind: type[because.ShareTurn | because.Borrows]) -> None:
         stream, hosts, victims = found
         lane, unit, gap = stream.lane, stream.place.unit, self.gap
         shape = lane.key.shape
@@ -329,12 +330,12 @@ class Pass:
         more, old = needs(shape, self.forecast.wholes), self.used.get(service, (0, 0))
         used = self.used[service] = (old[0] + more[0], old[1] + more[1])
         granted, usage = percent(self.shares.granted.get(service, 0)), percent(self.shares.usage(*used))
-        reason = because(code, service=service, used_pct=usage, share_pct=granted)
+        reason = kind(service=service, used_pct=usage, share_pct=granted)
         self._note(lane, Start(unit, shape, hosts, reason, tuple(victims)))
         heapq.heappop(self.heaps[service])
         self._push(self.heaps[service], lane, stream.places, stream.next + 1, brief=stream.brief)
         self.turn = service
-        if code is Code.ELECTED:
+        if kind is because.ShareTurn:
             self.fronts[service] = self._front(service)
             self._look_for_head()
 
@@ -359,8 +360,9 @@ class Pass:
             hosts = origin if back else free.pick(shape)
             if hosts is not None:
                 self.ground.start_best_effort(hosts, shape)
-                moved = {} if back else {"from_hosts": list(origin)}
-                self._note(lane, Start(place.unit, shape, hosts, because(Code.RESUMES, **moved)))
+                self._note(
+                    lane, Start(place.unit, shape, hosts, because.Resumes(from_hosts=[] if back else list(origin)))
+                )
 
     def _best_effort(self) -> None:
         """Rule 7, the others."""
@@ -389,7 +391,7 @@ class Pass:
                 continue
             if hosts is not None:
                 self.ground.start_best_effort(hosts, shape)
-                self._note(lane, Start(stream.place.unit, shape, hosts, because(Code.BEST_EFFORT, service=service)))
+                self._note(lane, Start(stream.place.unit, shape, hosts, because.BestEffort(service=service)))
             self._push(heap, lane, stream.places, stream.next + 1, brief=False)
             if hosts is not None:
                 return True

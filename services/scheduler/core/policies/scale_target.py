@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.scale import Heard, Level, Memory, Rule, Track
 
 RATIO_MAX: Final = 2.0  # work that waits is counted again and again: no meter's backlog more than doubles a department
@@ -74,17 +75,21 @@ def wanted(memory: Memory, serving: int, current: int, policy: WebPolicy) -> tup
     """Rules 2 and 3."""
     track = memory.track
     if not serving or not track.high:
-        return current, because(Code.UTILISATION_STEADY, instances=serving)
-    seen = {"utilisation": round(track.utilisation, 4), "instances": track.serving, "target": policy.target}
+        return current, because.UtilisationSteady(instances=serving)
+    seen: dict[str, Any] = {
+        "utilisation": round(track.utilisation, 4),
+        "instances": track.serving,
+        "target": policy.target,
+    }
     least, most = track.low[0][1], track.high[0][1]
     if least > current and _covered(track, policy.up_window_s):
-        return least, because(Code.UTILISATION_HIGH, wanted=least, window_s=policy.up_window_s, **seen)
+        return least, because.UtilisationHigh(wanted=least, window_s=policy.up_window_s, **seen)
     if most < current and _covered(track, policy.down_window_s):
-        return most, because(Code.UTILISATION_LOW, wanted=most, window_s=policy.down_window_s, **seen)
-    return current, because(Code.UTILISATION_STEADY, **seen, **_held(track, current, policy))
+        return most, because.UtilisationLow(wanted=most, window_s=policy.down_window_s, **seen)
+    return current, because.UtilisationSteady(**seen, **_held(track, current, policy))
 
 
-def _held(track: Track, current: int, policy: WebPolicy) -> dict[str, float | int]:
+def _held(track: Track, current: int, policy: WebPolicy) -> dict[str, Any]:
     """Rule 6."""
     asked = track.high[-1][1]
     if asked == current:
@@ -93,7 +98,7 @@ def _held(track: Track, current: int, policy: WebPolicy) -> dict[str, float | in
     levels, window_s = (track.high, policy.down_window_s) if down else (track.low, policy.up_window_s)
     against = [at for at, level in levels if (level >= current if down else level <= current)]
     free_at = max([track.since, *against]) + window_s
-    told: dict[str, float | int] = {"held": current, "asked": asked, "held_s": window_s}
+    told: dict[str, Any] = {"held": current, "asked": asked, "held_s": window_s}
     return told | {"against": len(against), "left_s": max(0.0, round(free_at - track.end, 3))}
 
 

@@ -11,8 +11,11 @@ Rules, with n instances in service and u their mean utilisation over a covered w
 
 from __future__ import annotations
 
+from typing import Any
+
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.scheduler.core.policies.scale import Heard, Memory, Rule
 from services.scheduler.core.state.load import follow as into_window
 from services.scheduler.core.state.load import mean
@@ -31,21 +34,21 @@ def wanted(memory: Memory, serving: int, current: int, policy: WebPolicy) -> tup
     n, threshold = serving, policy.threshold
     utilisation = mean(memory.samples, policy.window_s) if n else None
     if utilisation is None:
-        return current, because(Code.UTILISATION_STEADY, instances=n, **_open(memory, policy))
-    seen = {"utilisation": round(utilisation, 4), "instances": n, "window_s": policy.window_s}
+        return current, because.UtilisationSteady(instances=n, open_s=policy.window_s, left_s=_left_s(memory, policy))
+    seen: dict[str, Any] = {"utilisation": round(utilisation, 4), "instances": n, "window_s": policy.window_s}
     if utilisation >= threshold:
-        return max(current, n + 1), because(Code.UTILISATION_HIGH, threshold=threshold, **seen)
+        return max(current, n + 1), because.UtilisationHigh(threshold=threshold, **seen)
     low = threshold * (n - 1) / n
     if utilisation < low:
-        return min(current, n - 1), because(Code.UTILISATION_LOW, threshold=round(low, 4), **seen)
-    return current, because(Code.UTILISATION_STEADY, **seen)
+        return min(current, n - 1), because.UtilisationLow(threshold=round(low, 4), **seen)
+    return current, because.UtilisationSteady(**seen)
 
 
-def _open(memory: Memory, policy: WebPolicy) -> dict[str, float]:
-    """Rule 4."""
-    told, samples = {"open_s": policy.window_s}, memory.samples
+def _left_s(memory: Memory, policy: WebPolicy) -> float | None:
+    """Rule 4: how long until the window is full; None if it is."""
+    samples = memory.samples
     left_s = policy.window_s - (samples[-1].end - samples[0].start) if samples else 0.0
-    return told | ({"left_s": round(left_s, 3)} if left_s > 0 else {})
+    return round(left_s, 3) if left_s > 0 else None
 
 
 RULE = Rule(follow, wanted, hurried=True)

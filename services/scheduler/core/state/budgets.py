@@ -21,8 +21,9 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from schemas import reasons as because
 from schemas.config import Department
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, any_limit, bounds_on
 from services.scheduler.core.state.shape import Shape, Start
 
@@ -135,11 +136,9 @@ def _sum(a: Much, b: Much, times: int) -> Much:
 
 
 def _reason(account: Account, name: str, most: int, used: int, needed: int) -> Reason:
-    params: dict[str, str | int] = {"limit": name, "most": most, "used": used, "needs": needed}
     if account == WHOLE:
-        return because(Code.DEPARTMENT_LIMIT, **params)
-    if account.quality:
-        params["quality"] = account.quality
+        return because.DepartmentLimit(limit=name, most=most, used=used, needs=needed)
+    quality = account.quality
     if account.user:
-        return because(Code.USER_LIMIT, user=account.user, **params)
-    return because(Code.QUALITY_LIMIT, **params)
+        return because.UserLimit(limit=name, most=most, used=used, needs=needed, user=account.user, quality=quality)
+    return because.QualityLimit(limit=name, most=most, used=used, needs=needed, quality=quality)

@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from schemas import reasons as because
 from schemas.facts import Answers
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.scheduler.core.web.release import Roll, before
 
 ERRORS_MIN: Final = 10  # with fewer a share is an anecdote; a service of some requests/s makes them within seconds
@@ -91,8 +92,7 @@ def worse(record: Record, roll: Roll) -> Reason | None:
     new, old = total(mine), total(others)
     if sum(1 for bucket in mine if bucket.errors) < SECONDS_MIN or not exceeds(new, old):
         return None
-    return because(
-        Code.RELEASE_ERRORS,
+    return because.ReleaseErrors(
         release=roll.wanted,
         answered=new.answered,
         errors=new.errors,

@@ -22,10 +22,13 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
+import msgspec
+
+from schemas import reasons as because
 from schemas.config import Department, WebPolicy
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.scheduler.core.policies import registry, scale_flaps, scale_forecast, scale_steps
 from services.scheduler.core.policies.scale_schedule import Timetable
@@ -86,7 +89,7 @@ class Autoscaler:
         """The number of instances that should be, and why.  `most`: rule 5."""
         word = state.until is None or now < state.until
         if word and state.exact is not None:
-            return min(state.exact, most), because(Code.SCALED_BY_PERSON, exact=state.exact, maximum=most)
+            return min(state.exact, most), because.ScaledByPerson(exact=state.exact, maximum=most)
         floor = self._floor(state, state.minimum if word else None, most, now)
         if state.target is None:
             return min(floor[0], most), floor[1]
@@ -97,7 +100,7 @@ class Autoscaler:
         if wanted <= most:
             return number
         by = whose(reason)
-        return most, because(Code.AT_MAXIMUM, maximum=most, **by, **({"claimed": wanted} if "by" in by else {}))
+        return most, because.AtMaximum(maximum=most, **by, claimed=wanted if "by" in by else None)
 
     def wake_at(self, state: State, now: float) -> float:
         """When a floor may be another one, or a bound next allows more, if nothing happens."""
@@ -111,22 +114,23 @@ class Autoscaler:
         claim = web_signals.claimed(state, policy, now)
         if web_signals.missing(state, policy, now):
             if claim is None or claim <= current:
-                return current, because(Code.SIGNAL_MISSING, timeout_s=policy.signal_timeout_s, instances=state.serving)
+                return current, because.SignalMissing(timeout_s=policy.signal_timeout_s, instances=state.serving)
             return claim, _claimed(state, claim)
         if claim is not None and not web_signals.load_known(state, now):
             return claim, _claimed(state, claim)
         rule = self.rule or registry.rule(policy.rule)
         wanted, reason = rule.wanted(remembered(state), state.serving, current, policy)
         if claim and claim >= wanted:
-            load = {"load": wanted} if wanted < claim else {}
-            return claim, _claimed(state, claim, **load)
+            return claim, _claimed(state, claim, wanted if wanted < claim else None)
         return wanted, self.by_word(state, _in_requests(state, reason))
 
     def by_word(self, state: State, reason: Reason) -> Reason:
         """Whose word the load is that the rule has looked at, for as long as it says."""
-        looked_s = max(float(str(reason.params.get(name, 0))) for name in ("window_s", "held_s"))
+        if not isinstance(reason, because.Utilisation):
+            return reason
+        looked_s = max(reason.window_s or 0.0, reason.held_s or 0.0)
         by = web_signals.authors(state, looked_s, self.usual)
-        return because(reason.code, **reason.params, load_by=by) if by else reason
+        return msgspec.structs.replace(reason, load_by=by) if by else reason
 
     # --------------------------------------------------------------------------------------------------------- floors
 
@@ -137,20 +141,20 @@ class Autoscaler:
             number = floor(state, now)
             found = number if number[0] > found[0] else found
         if asked is not None and asked > found[0]:
-            return asked, because(Code.SCALED_BY_PERSON, minimum=asked, maximum=most)
+            return asked, because.ScaledByPerson(minimum=asked, maximum=most)
         return found
 
     def _minimum(self, _state: State, _now: float) -> Number:
-        return self.policy.instances_min, because(Code.AT_MINIMUM, minimum=self.policy.instances_min)
+        return self.policy.instances_min, because.AtMinimum(minimum=self.policy.instances_min)
 
     def _scheduled(self, _state: State, now: float) -> Number:
         least, until = self.timetable.floor(now)
-        left = {} if until == NEVER else {"left_s": round(until - now, 3)}
-        return least, because(Code.SCHEDULE, minimum=least, **left)
+        left_s = None if until == NEVER else round(until - now, 3)
+        return least, because.Schedule(minimum=least, left_s=left_s)
 
     def _foreseen(self, state: State, now: float) -> Number:
         least, days = scale_forecast.floor(state.past, now, self.policy)
-        return least, because(Code.FORECAST, minimum=least, days=days, margin=self.policy.forecast_margin)
+        return least, because.Forecast(minimum=least, days=days, margin=self.policy.forecast_margin)
 
     # --------------------------------------------------------------------------------------------------------- bounds
 
@@ -166,8 +170,9 @@ class Autoscaler:
         allowed = scale_steps.allowed(at.state.changes, at.current, wanted, limits, at.now)
         if allowed == wanted:
             return number
-        told = {"wanted": wanted, "instances": at.current, "allowed": allowed}
-        return allowed, because(Code.STEP_LIMIT, **told, limits=list(texts), **whose(number[1]))
+        by = whose(number[1])
+        why = because.StepLimit(wanted=wanted, instances=at.current, allowed=allowed, limits=list(texts), **by)
+        return allowed, why
 
     def _held(self, at: Situation, number: Number) -> Number:
         """Rule 4."""
@@ -179,22 +184,21 @@ class Autoscaler:
             return number
         turns, wait_s = len(scale_flaps.recent(course, at.now)), round(free_at - at.now, 3)
         told = {"wanted": wanted, "instances": at.current, "turns": turns}
-        return at.current, because(Code.FLAP_BUDGET, **told, budget=budget, wait_s=wait_s)
+        return at.current, because.FlapBudget(**told, budget=budget, wait_s=wait_s)
 
 
-def _claimed(state: State, claim: int, **load: int) -> Reason:
-    by = {"by": state.claim_by} if state.claim_by else {}
-    return because(Code.CLAIMED, instances=claim, **by, **load)
+def _claimed(state: State, claim: int, load: int | None = None) -> Reason:
+    return because.Claimed(instances=claim, by=state.claim_by, load=load)
 
 
-def whose(reason: Reason) -> dict[str, str | int | float | list[str]]:
+def whose(reason: Reason) -> dict[str, Any]:
     """Who claims, or tells, what is bounded."""
-    return {name: reason.params[name] for name in ("by", "load_by") if name in reason.params}
+    return {name: told for name in ("by", "load_by") if (told := getattr(reason, name, None))}
 
 
 def _in_requests(state: State, reason: Reason) -> Reason:
     """The rule speaks of utilisation; people who count requests are told them too."""
-    if state.rate is None or state.per_instance is None:
+    if state.rate is None or state.per_instance is None or not isinstance(reason, because.Utilisation):
         return reason
-    told = {"requests_per_s": round(state.rate, 3), "requests_per_instance": state.per_instance}
-    return because(reason.code, **reason.params, **told)
+    per_s = round(state.rate, 3)
+    return msgspec.structs.replace(reason, requests_per_s=per_s, requests_per_instance=state.per_instance)

@@ -17,9 +17,10 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.scheduler.core.state.capacities import Capacities
 from services.scheduler.core.state.shape import Shape
@@ -106,7 +107,7 @@ def if_idle(seen: Picture, packing: Packing, step: Step, target: int, room: Room
 def why(seen: Picture, step: Step, target: int, room: Room, fewer: int) -> Reason:
     """Rules 4 and 5.  `fewer`: hosts than before, or not above 0."""
     held, more = seen.held, room.wanted - target
-    told: dict[str, str | int | float | list[str]] = {}
+    told: dict[str, Any] = {}
     if more > 0:
         told = {"not_ready": more} if step.plan is None else {"release": step.at.roll.wanted, "surge": more}
     if room.draining:
@@ -119,4 +120,4 @@ def why(seen: Picture, step: Step, target: int, room: Room, fewer: int) -> Reaso
         told["small"] = len(held.small)
     if fewer > 0 and idle:
         told["freed"] = idle[: min(fewer, HOSTS_MAX)]
-    return because(Code.ROOM_BESIDE, **told)
+    return because.RoomBeside(**told)

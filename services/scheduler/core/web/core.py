@@ -36,10 +36,11 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Department, WebPolicy
 from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain import readiness
 from services.domain.core import NEVER, Stage
 from services.domain.custody.custody import Custody
@@ -186,12 +187,12 @@ class WebCore:
     def _on_demand(self, fact: f.DemandChanged, meta: Meta) -> bool:
         if fact.dept != self.dept:
             return False
-        code, state = fact.reason.code if fact.reason is not None else None, self.state
+        kind, state = type(fact.reason), self.state
         self._note_change(fact, meta.at)
-        state.by_person = code is Code.SCALED_BY_PERSON or (state.by_person and fact.instances == state.target)
+        state.by_person = kind is because.ScaledByPerson or (state.by_person and fact.instances == state.target)
         state.target, state.if_idle = fact.instances, fact.if_idle
-        if code is not Code.ROOM_BESIDE:  # of hosts alone
-            state.missing = code is Code.SIGNAL_MISSING
+        if kind is not because.RoomBeside:  # of hosts alone
+            state.missing = kind is because.SignalMissing
         return True
 
     def _note_change(self, fact: f.DemandChanged, at: float) -> None:
@@ -264,8 +265,8 @@ class WebCore:
         if not self._mine(fact.unit):
             return False
         self.inventory.drains(fact.unit)
-        if fact.reason.code is Code.ROLLING:
-            self.state.followed[fact.unit] = int(str(fact.reason.params.get("release", 0)))
+        if isinstance(fact.reason, because.Rolling):
+            self.state.followed[fact.unit] = fact.reason.release or 0
         self._count()
         return True
 
@@ -286,7 +287,7 @@ class WebCore:
         state.together.pop(fact.unit, None)
         if counts:
             state.roll = web_release.ended(state.roll, seen, fact.why, scene.live(), scene.terms, now)
-        if fact.why.code in web_release.FAILURES and unit.drains_until is None:
+        if type(fact.why) in web_release.FAILURES and unit.drains_until is None:
             failures.failed(state, seen, fact.why, now, len(self.inventory.active), counts=counts)
         self._count()
         return True
@@ -401,7 +402,7 @@ class WebCore:
 
     def _desired(self, state: State, now: float) -> Number:
         if self.department is None:
-            return 0, because(Code.DEPARTMENT_REMOVED, department=self.dept)
+            return 0, because.DepartmentRemoved(department=self.dept)
         return self.autoscaler.desired(state, self.most(), now)
 
     def most(self) -> int:
@@ -509,7 +510,7 @@ class WebCore:
         """Instances of other releases leave."""
         plan, at = said.step.plan, said.step.at
         if plan is not None:
-            said.end([at.unit(name) for name in plan.leave], because(Code.ROLLING, release=at.roll.wanted))
+            said.end([at.unit(name) for name in plan.leave], because.Rolling(release=at.roll.wanted))
         return False
 
     def _end_surplus(self, said: Said, _now: float) -> bool:
@@ -518,7 +519,7 @@ class WebCore:
         said.most = said.target + said.spare if plan is None else plan.most
         if said.seen.count > said.most:
             surplus = web_hosts.surplus(said.seen, said.most, self.packing.per_host)
-            said.end(surplus, self._cause(said.target, said.reason, Code.SCALE_DOWN))
+            said.end(surplus, self._cause(said.target, said.reason, up=False))
         return False
 
     def _claim_hosts(self, said: Said, now: float) -> bool:
@@ -542,19 +543,19 @@ class WebCore:
 
     def _why_given(self, host: str, claim: int) -> Reason:
         if host in self.inventory.cordoned:
-            return because(Code.CORDONED, hosts=[host])
-        return because(Code.NOT_NEEDED, demand=claim)
+            return because.Cordoned(hosts=[host])
+        return because.NotNeeded(demand=claim)
 
     def _room(self, said: Said) -> Room:
         return web_claim.room(said.step, said.target, said.most, said.seen.draining)
 
-    def _cause(self, target: int, reason: Reason, code: Code) -> Reason:
-        """Why an instance comes or goes: a person's word, or `code`."""
+    def _cause(self, target: int, reason: Reason, *, up: bool) -> Reason:
+        """Why an instance comes or goes: a person's word, or the load."""
         kept = self.state.by_person and target == self.state.target
-        by_person = kept or reason.code is Code.SCALED_BY_PERSON
+        by_person = kept or type(reason) is because.ScaledByPerson
         if by_person:
-            return because(Code.SCALED_BY_PERSON, instances=target)
-        return because(code, instances=target, **(whose(reason) if code is Code.SCALE_UP else {}))
+            return because.ScaledByPerson(instances=target)
+        return because.ScaleUp(instances=target, **whose(reason)) if up else because.ScaleDown(instances=target)
 
     def wake_at(self) -> float:
         return self._wake_at if self._rests else self.wake()
@@ -595,7 +596,7 @@ class WebCore:
         if told == (hosts, if_idle, target) and missing == state.missing:
             return []
         if missing and told == (hosts, if_idle, target):
-            reason = because(Code.SIGNAL_MISSING, timeout_s=self.policy.signal_timeout_s, instances=state.serving)
+            reason = because.SignalMissing(timeout_s=self.policy.signal_timeout_s, instances=state.serving)
         elif self.department is not None and (target, missing) == (state.target, state.missing):
             reason = web_claim.why(seen, step, target, room, told[0] + told[1] - claim)
         return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason)]
@@ -609,10 +610,8 @@ class WebCore:
         if not count or at.now < retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
-        cause = (
-            because(Code.ROLLING, release=at.roll.wanted) if rolls else self._cause(target, said.reason, Code.SCALE_UP)
-        )
-        again = because(Code.REPLACEMENT, instances=target)
+        cause = because.Rolling(release=at.roll.wanted) if rolls else self._cause(target, said.reason, up=True)
+        again = because.Replacement(instances=target)
         return [
             f.UnitPlaced(
                 unit=instance_id(self.dept, last + 1 + i),

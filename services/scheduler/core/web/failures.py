@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas.reasons import Code, Reason
+from schemas import reasons as because
+from schemas.reasons import Reason
 from services.domain.custody.state import Broken, Unit
 from services.scheduler.core.web.release import STABLE_S, Seen
 from services.scheduler.core.web.state import State
@@ -21,7 +22,7 @@ from services.scheduler.core.web.state import State
 TOGETHER_S: Final = 5.0  # OpenNebula is asked once a second or two, and tells of all VMs then
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
-_NOT_READY: Final = (Code.NOT_READY, Code.UNREACHABLE)
+_NOT_READY: Final = (because.NotReady, because.Unreachable)
 
 
 def broke(state: State, unit: Unit, now: float) -> None:
@@ -47,9 +48,9 @@ def failed(state: State, seen: Seen, why: Reason, now: float, active: int, *, co
     if counts:
         state.failures = 1 if seen.has_served(STABLE_S, now) else state.failures + 1
         state.retry_at = now + backoff_s(state.failures)
-    if why.code in _NOT_READY:
+    if type(why) in _NOT_READY:
         state.replaced_at = now
-    if why.code not in _NOT_READY or active < (state.target or 0):
+    if type(why) not in _NOT_READY or active < (state.target or 0):
         state.to_replace += 1
 
 

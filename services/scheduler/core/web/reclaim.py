@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Quota, Unit
 from services.scheduler.core.web import hosts as web_hosts
@@ -30,8 +31,8 @@ def give_back(at: Scene, seen: Picture, count: int) -> list[f.Fact]:
     """Rule 1.  All closings of a host stand before its release, so that an envelope that is cut short is a valid answer."""
     held, quota = at.custody.held(at.dept), at.custody.quota(at.dept)
     gone, told = (
-        because(Code.RECLAIMED, hosts=count),
-        because(Code.NOTICE, department=at.dept, held=held, quota=quota.hosts),
+        because.Reclaimed(hosts=count),
+        because.Notice(department=at.dept, held=held, quota=quota.hosts),
     )
     found: list[f.Fact] = []
     for index, name in enumerate(web_hosts.on_notice(seen, count)):
@@ -77,7 +78,7 @@ def give_up(at: Scene, seen: Picture) -> list[f.Fact]:
     """Rule 2."""
     found: list[f.Fact] = []
     for name in sorted(name for name in at.held.drained if at.held.host(name).drain_due(at.now)):
-        why = because(Code.HOST_DRAINED, host=name)
+        why = because.HostDrained(host=name)
         found += [termination.close(unit, Disposal.STOPPED, why) for unit in seen.live_on(name)]
         found.append(f.HostReleased(host=name, reason=why))
     return found

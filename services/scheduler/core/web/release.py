@@ -55,11 +55,18 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from schemas import facts as f
-from schemas.reasons import Code, Reason, because
+from schemas import reasons as because
+from schemas.reasons import Reason
 
 STABLE_S: Final = 30.0  # who has served this long has not failed at the start
 GOOD_MAX: Final = 10  # complete releases that are remembered; half of what custody keeps (RELEASES_KEPT)
-FAILURES: Final = (Code.VM_ENDED, Code.PROGRAM_ENDED, Code.BOOT_TIMEOUT, Code.NOT_READY, Code.UNREACHABLE)  # rule 4
+FAILURES: Final = (
+    because.EndedVm,
+    because.ProgramEnded,
+    because.BootTimeout,
+    because.NotReady,
+    because.Unreachable,
+)  # rule 4
 
 _NONE: Final[dict[str, Any]] = {"failed": "", "cause": "", "details": {}}  # no failure
 Stage = Literal["rolling", "complete", "stopped"]
@@ -73,7 +80,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     failures: int = 0  # of the wanted one; none count once it has stood
     failed: str = ""  # the last of them …
     cause: str = ""  # … why …
-    details: dict[str, str | int | float | list[str]] = {}  # … and what is known of that
+    details: dict[str, Any] = {}  # … and what is known of that
     good: tuple[int, ...] = ()  # releases that were complete with one in service, the last one last
     stood: tuple[int, ...] = ()
     again: str = ""  # stopped, and somebody has spoken since: who
@@ -163,9 +170,9 @@ def ended(roll: Roll, seen: Seen, why: Reason, others: Iterable[Seen], terms: Te
     if has_stood(roll, chain((seen,), others), terms, at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
         return msgspec.structs.replace(roll, stood=stood, failures=0, **_NONE)
-    if why.code not in FAILURES or (why.code is Code.VM_ENDED and seen.began_at is not None):
+    if type(why) not in FAILURES or (type(why) is because.EndedVm and seen.began_at is not None):
         return roll
-    last = {"failed": seen.unit, "cause": why.code.value, "details": why.params}
+    last = {"failed": seen.unit, "cause": why.code, "details": because.fields(why)}
     return msgspec.structs.replace(roll, failures=roll.failures + 1, **last)
 
 
@@ -262,35 +269,33 @@ def change(
 ) -> f.ReleaseChanged | None:
     """The core's next word, if there is one.  `asked`: the department's newest request; `worse`: rule 10."""
     if asked is not None and asked.release > roll.asked:
-        told = because(Code.RELEASE_DEPLOYED, release=asked.release, user=asked.user)
+        told = because.ReleaseDeployed(release=asked.release, user=asked.user)
         return f.ReleaseChanged(dept=dept, release=asked.release, state="rolling", reason=told)
     if roll.stage == "stopped":
         if not roll.again:
             return None
-        told = because(Code.RELEASE_DEPLOYED, release=roll.wanted, user=roll.again)
+        told = because.ReleaseDeployed(release=roll.wanted, user=roll.again)
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolling", reason=told)
     if worse is not None and (back := before(roll)) is not None:
         return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back, reason=worse)
     if _spent(roll, terms) and not has_stood(roll, seen, terms, now):
         return None if any(_own(roll, one) and one.serves for one in seen) else _given_up(roll, dept)
     if roll.stage == "rolling" and _is_complete(roll, seen, terms, target, now):
-        told = because(Code.RELEASE_COMPLETE, release=roll.wanted, instances=len(seen))
-        return f.ReleaseChanged(dept=dept, release=roll.wanted, state="complete", reason=told)
+        all_run = because.ReleaseComplete(release=roll.wanted, instances=len(seen))
+        return f.ReleaseChanged(dept=dept, release=roll.wanted, state="complete", reason=all_run)
     return None
 
 
 def _given_up(roll: Roll, dept: str) -> f.ReleaseChanged:
     """Rule 7."""
-    back, told = before(roll), _failures(roll)
+    back = before(roll)
+    reason = because.ReleaseFailed(**_failures(roll), back_to=back)
     if back is None:
-        return f.ReleaseChanged(
-            dept=dept, release=roll.wanted, state="stopped", reason=Reason(code=Code.RELEASE_FAILED, params=told)
-        )
-    reason = Reason(code=Code.RELEASE_FAILED, params={**told, "back_to": back})
+        return f.ReleaseChanged(dept=dept, release=roll.wanted, state="stopped", reason=reason)
     return f.ReleaseChanged(dept=dept, release=roll.wanted, state="rolled_back", back_to=back, reason=reason)
 
 
-def _failures(roll: Roll) -> dict[str, str | int | float | list[str]]:
+def _failures(roll: Roll) -> dict[str, Any]:
     last = {"unit": roll.failed, "cause": roll.cause}
     return {**roll.details, "release": roll.wanted, "failures": roll.failures, **last}
 
@@ -341,13 +346,13 @@ def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | 
         return None
     here = sum(1 for one in seen if one.release == roll.wanted and not one.leaves)
     if roll.stage == "stopped":
-        return Reason(code=Code.RELEASE_FAILED, params=_failures(roll))
+        return because.ReleaseFailed(**_failures(roll))
     others = sum(1 for one in seen if one.release != roll.wanted)
     fresh = sum(1 for one in seen if one.serves and not terms.ready(one, now)) if roll.stage == "rolling" else 0
     waits = {"fresh": fresh, "min_ready_s": terms.min_ready_s} if fresh else {}
     last = {**roll.details, "unit": roll.failed, "cause": roll.cause} if roll.failures else {}
     told = {**last, "release": roll.wanted, "instances": here, "others": others, "failures": roll.failures, **waits}
-    return Reason(code=Code.ROLLING, params=told)
+    return because.Rolling(**told)
 
 
 def helps(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> int | None:

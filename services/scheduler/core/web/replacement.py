@@ -21,9 +21,9 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.reasons import Code, because
 from services.domain import readiness
 from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web import termination
@@ -81,9 +81,7 @@ def closings(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
 
 
 def _gone(at: Scene, name: str) -> f.AttemptClosed:
-    told = because(
-        Code.NOT_READY, unreachable_s=at.policy.unreachable_s, answer=readiness.answer(at.state.unready[name])
-    )
+    told = because.NotReady(unreachable_s=at.policy.unreachable_s, answer=readiness.answer(at.state.unready[name]))
     return termination.close(at.unit(name), Disposal.FAILED, told)
 
 

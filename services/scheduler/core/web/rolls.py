@@ -11,11 +11,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import WebPolicy
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.scheduler.core.web import answers as web_answers
 from services.scheduler.core.web import hosts as web_hosts
@@ -87,14 +88,14 @@ def _course(at: Scene, target: int, maximum: int | None) -> list[Reason]:
     if helps is None or web_hosts.places(at.held, 1, at.now):
         return told
     hosts = len(at.held.hosts)
-    stuck: dict[str, str | int] = {"department": at.dept, "release": at.roll.wanted, "hosts": hosts}
+    stuck: dict[str, Any] = {"department": at.dept, "release": at.roll.wanted, "hosts": hosts}
     if helps:
         stuck |= {"max_unavailable": at.terms.max_unavailable, "helps": helps}
     if maximum is not None and hosts >= maximum:
         stuck["maximum"] = maximum
     elif helps and at.policy.surge == "idle":
         stuck["surge"] = "idle"
-    return [*told, because(Code.ROLL_STUCK, **stuck)]
+    return [*told, because.RollStuck(**stuck)]
 
 
 def same_content(old: WebPolicy, new: WebPolicy) -> bool:

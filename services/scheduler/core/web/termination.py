@@ -11,9 +11,10 @@ Rules
 from __future__ import annotations
 
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.facts import Disposal
 from schemas.ids import sort_key
-from schemas.reasons import Code, Reason, because
+from schemas.reasons import Reason
 from services.domain import readiness
 from services.domain.custody.broken import why_broken
 from services.domain.custody.state import Broken, Unit
@@ -40,24 +41,15 @@ def closings(at: Scene) -> list[f.AttemptClosed]:
     for limit in at.limits.overdue(at.now):
         if limit.unit not in found:
             words = state.unready.get(limit.unit)
-            told = {"answer": readiness.answer(words)} if words else {}
-            why = because(Code.BOOT_TIMEOUT, limit=limit.kind, boot_timeout_s=at.policy.boot_timeout_s, **told)
+            answer = readiness.answer(words) if words else ""
+            why = because.BootTimeout(limit=limit.kind, boot_timeout_s=at.policy.boot_timeout_s, answer=answer)
             found[limit.unit] = close(at.unit(limit.unit), Disposal.FAILED, why)
     return [*found.values(), *(fact for fact in _drained(at) if fact.unit not in found)]
 
 
 def why_ended(said: f.InstanceReported) -> Reason:
     """How a program has ended, by its guest's word."""
-    told: dict[str, str | int] = {}
-    if said.exit is not None:
-        told["exit"] = said.exit
-    if said.signal is not None:
-        told["signal"] = said.signal
-    if said.oom:
-        told["oom"] = 1
-    if said.said:
-        told["said"] = said.said
-    return because(Code.PROGRAM_ENDED, **told)
+    return because.ProgramEnded(exit=said.exit, signal=said.signal, oom=said.oom, said=said.said)
 
 
 def _drained(at: Scene) -> list[f.AttemptClosed]:
@@ -67,11 +59,10 @@ def _drained(at: Scene) -> list[f.AttemptClosed]:
         unit = at.unit(name)
         assert unit.drains_until is not None
         followed = at.state.followed.get(name)
-        told: dict[str, str | int | float | list[str]] = {} if followed is None else {"release": followed}
         if name in at.state.drained:
-            found.append(close(unit, Disposal.STOPPED, because(Code.DRAINED, **told)))
+            found.append(close(unit, Disposal.STOPPED, because.Drained(release=followed)))
         elif unit.drains_until <= at.now:
-            found.append(close(unit, Disposal.STOPPED, because(Code.DRAIN_TIMEOUT, **told)))
+            found.append(close(unit, Disposal.STOPPED, because.DrainTimeout(release=followed)))
     return found
 
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from services.domain.text.plural import count as count
+
+def count(number: int, noun: str) -> str:
+    """`1 host`, `3 hosts`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def iso(instant: object) -> str | None:

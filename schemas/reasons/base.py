@@ -1,0 +1,43 @@
+"""What every reason is: a struct with its words.
+
+    WaitsForHosts(nodes=2, cores=4, free=1, held=3)  on the wire  {"code": "waits_for_hosts", "nodes": 2, …}
+
+Rules
+  1. A reason is frozen, and its `code` is its tag.  Numbers and ids are its fields, no prose; what is not known is None, or
+     empty, and is not written.
+  2. Its words stand in its class: a few for a column (`COLUMN`), a sentence (`SENTENCE`) and what would unblock it (`REMEDY`,
+     empty if nothing would), for whoever has no numbers.
+  3. Reasons explain.  No decision and no account reads one: what a decision needs is a field of a fact.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+
+class AnyReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code"):
+    COLUMN: ClassVar[str]
+    SENTENCE: ClassVar[str]
+    REMEDY: ClassVar[str] = ""
+
+    @property
+    def code(self) -> str:
+        return str(self.__struct_config__.tag)
+
+
+def tag(kind: type[AnyReason]) -> str:
+    """The code of reasons of this kind."""
+    return str(kind.__struct_config__.tag)
+
+
+def tags(*kinds: type[AnyReason]) -> tuple[str, ...]:
+    return tuple(map(tag, kinds))
+
+
+def fields(reason: AnyReason) -> dict[str, Any]:
+    """What the reason says beside its code, as it is written."""
+    told: dict[str, Any] = msgspec.to_builtins(reason)
+    del told["code"]
+    return told
