@@ -40,7 +40,7 @@ from services.runtime.config import policies as config_policies
 from services.runtime.config import scaling as config_scaling
 from services.runtime.config import services as config_services
 from services.runtime.config import web as config_web
-from services.runtime.config.form import Path_, Problem, ranges, shown, suggestion
+from services.runtime.config.form import NAME_RIGHT, Path_, Problem, ranges, shown, suggestion
 from services.runtime.log import Level as LogLevel
 
 if TYPE_CHECKING:  # config imports this module
@@ -57,7 +57,6 @@ RESERVED: Final[dict[str, str]] = {
     "service": "the place of the services' own inboxes",
     subjects.ASKING: "the place of what services ask one another",
 }
-NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
 
 
 _TABLES: Final = (

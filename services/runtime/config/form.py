@@ -30,6 +30,7 @@ from schemas.ranges import outside
 Path_ = tuple[str | int, ...]  # a place in the document: ("department", 1, "web", "threshold")
 S = TypeVar("S", bound=msgspec.Struct)
 
+NAME_RIGHT: Final = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
 VALUE_SHOWN_MAX: Final = 60  # characters of a found value in a message: enough to recognise it
 _ABSENT: Final = object()
 _WORDS: Final[dict[object, str]] = {

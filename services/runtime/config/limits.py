@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from schemas import ids
 from schemas.config import BatchPolicy, CloudConfig, Department, Quality
-from services.runtime.config.form import Path_, Problem, shown, suggestion
+from services.runtime.config.form import NAME_RIGHT, Path_, Problem, shown, suggestion
 
 QUALITIES_MOST: Final = 100
 SHARE_LEFT: Final = 0.01
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
 
 
 def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
@@ -48,9 +46,8 @@ def _preemption(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem
 
 
 def _quality(name: str, quality: Quality, path: Path_, label: str) -> Iterator[Problem]:
-    if _NAME.match(name) is None:
-        right = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
-        yield _problem(path, name, right, label)
+    if not ids.is_department(name):
+        yield _problem(path, name, NAME_RIGHT, label)
     for user in quality.users:
         yield from _user(user, (*path, "users"), label)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
-from typing import Final
 
+from schemas import ids
 from schemas.config import BatchPolicy
-from services.runtime.config.form import Path_, Problem, shown
-
-_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
+from services.runtime.config.form import NAME_RIGHT, Path_, Problem, shown
 
 
 def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
@@ -23,8 +20,7 @@ def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
     if batch.order != "svmsched" and batch.services:
         yield problem("services", ", ".join(batch.services), 'should be with order = "svmsched": no other shares hosts')
     for name in batch.services:
-        if _NAME.match(name) is None:
-            right = "should be lower-case letters, digits and hyphens, starting with a letter, at most 32 characters"
-            yield problem("services", name, right)
+        if not ids.is_department(name):
+            yield problem("services", name, NAME_RIGHT)
     if not math.isclose(batch.w_cpu + batch.w_mem, 1.0, abs_tol=1e-9):
         yield problem("w_cpu", batch.w_cpu, f"should be 1 together with w_mem ({batch.w_mem:g})")
