@@ -11,9 +11,9 @@ import pytest
 
 from schemas import facts as f
 from services.domain.custody import effects, fold, preconditions
-from services.executor.core.host_reconciler import HostDesk
+from services.executor.core.host_reconciler import HostReconciler
 from services.executor.core.ledger import Ledger
-from services.provisioner.core.provisioner import ProvisionerCore
+from services.provisioner.core.provisioner import ProvisionerCore, Said
 from services.scheduler.core.batch.close_ended import CloseEnded
 from tests.simulation.worlds import Setting, World, setting
 from tests.simulation.worlds_explore import ONE, SMALL, WORLDS, Search
@@ -81,12 +81,12 @@ def _forgets_broken_attempts(stage: CloseEnded, now: float) -> list[f.AttemptClo
     return [fact for fact in _closings(stage, now) if fact.unit not in broken]
 
 
-def _grants_what_drains(core: ProvisionerCore, config: Any, wanted: dict[str, int], now: float) -> list[f.Fact]:
+def _grants_what_drains(core: ProvisionerCore, said: Said, now: float) -> bool:
     states = core.custody.index.by_state
     free = states["free"]
     states["free"] = {**free, **states["draining"]}
     try:
-        return _grant(core, config, wanted, now)
+        return _grant(core, said, now)
     finally:
         states["free"] = free
 
@@ -103,7 +103,7 @@ MUTANTS: dict[str, tuple[Setting, list[tuple[Any, str, Any]]]] = {
     ),
     "a host is cleared before its VMs are gone": (
         SPIKE,
-        [(HostDesk, "_clear", lambda _desk, host, _now: [f.HostCleared(host=host.name)])],
+        [(HostReconciler, "_clear", lambda _desk, host, _now: [f.HostCleared(host=host.name)])],
     ),
     "a unit is placed on hosts that are not held": (
         setting(1, ONE, web=None, loss=1, prompt=True),

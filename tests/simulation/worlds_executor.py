@@ -35,16 +35,16 @@ Names = dict[str, None]
 
 
 _PARTS: Final = (
-    "launches",
-    "brake",
-    "appraisal",
+    "allocations",
+    "backoff",
+    "health",
     "probation",
-    "bands",
+    "utilisation",
     "site",
-)  # of vm_reconciler and host host_reconciler: owners with views of their own
+)  # of the reconcilers: owners with views of their own
 
 
-class FleetView(msgspec.Struct, array_like=True):
+class VmReconcilerView(msgspec.Struct, array_like=True):
     """What `VmReconciler` remembers."""
 
     observed_vms: dict[str, ObservedVm]
@@ -61,7 +61,7 @@ class FleetView(msgspec.Struct, array_like=True):
     strays: dict[int, str]
 
 
-class LaunchesView(msgspec.Struct, array_like=True):
+class AllocationsView(msgspec.Struct, array_like=True):
     """What `Allocations` remembers."""
 
     audited: bool
@@ -77,7 +77,7 @@ class LaunchesView(msgspec.Struct, array_like=True):
     waking: Names
 
 
-class DeskView(msgspec.Struct, array_like=True):
+class HostReconcilerView(msgspec.Struct, array_like=True):
     """What `HostReconciler` remembers."""
 
     polled: bool
@@ -92,7 +92,7 @@ class DeskView(msgspec.Struct, array_like=True):
     ignored: Names
 
 
-class AppraisalView(msgspec.Struct, array_like=True):
+class HealthView(msgspec.Struct, array_like=True):
     """What `HostHealth` remembers."""
 
     known: dict[str, Known]
@@ -124,14 +124,14 @@ class SiteView(msgspec.Struct, array_like=True):
     wanted_at: float | None
 
 
-class BrakeView(msgspec.Struct, array_like=True):
+class BackoffView(msgspec.Struct, array_like=True):
     """What `AllocationBackoff` remembers."""
 
     refusals: int
     until: float
 
 
-class BandsView(msgspec.Struct, array_like=True):
+class UtilisationView(msgspec.Struct, array_like=True):
     """What `UtilisationReports` remembers."""
 
     seen: dict[str, Seen]
@@ -165,13 +165,13 @@ class Service(msgspec.Struct, array_like=True):
 
     custody: bytes
     ledger: LedgerView
-    host_reconciler: DeskView
-    vm_reconciler: FleetView
-    allocations: LaunchesView
-    backoff: BrakeView
-    health: AppraisalView
+    host_reconciler: HostReconcilerView
+    vm_reconciler: VmReconcilerView
+    allocations: AllocationsView
+    backoff: BackoffView
+    health: HealthView
     probation: ProbationView
-    bands: BandsView
+    utilisation: UtilisationView
     site: SiteView
     timers: list[tuple[float, str]]
     poll: tuple[int, Site] | None = None
@@ -192,13 +192,13 @@ class Process:
         core = self.core
         return (
             (core.ledger, LedgerView),
-            (core.host_reconciler, DeskView),
-            (core.vm_reconciler, FleetView),
-            (core.vm_reconciler.allocations, LaunchesView),
-            (core.vm_reconciler.allocations.backoff, BrakeView),
-            (core.host_reconciler.health, AppraisalView),
+            (core.host_reconciler, HostReconcilerView),
+            (core.vm_reconciler, VmReconcilerView),
+            (core.vm_reconciler.allocations, AllocationsView),
+            (core.vm_reconciler.allocations.backoff, BackoffView),
+            (core.host_reconciler.health, HealthView),
             (core.host_reconciler.probation, ProbationView),
-            (core.host_reconciler.utilisation, BandsView),
+            (core.host_reconciler.utilisation, UtilisationView),
             (core.host_reconciler.site, SiteView),
         )
 
@@ -238,7 +238,7 @@ class Process:
     def refuse_unknown_fields(self) -> None:
         """A field that these views do not know would make different states equal."""
         for owner, kind in self._owners:
-            known = {*kind.__struct_fields__, "custody", "ledger", "desk", "timers", "_on", *_PARTS}
+            known = {*kind.__struct_fields__, "custody", "ledger", "host_reconciler", "timers", "_on", *_PARTS}
             unknown = [name for name in vars(owner) if name not in known]
             assert not unknown, f"{type(owner).__name__}.{unknown[0]} is to be a field of {kind.__name__}"
 

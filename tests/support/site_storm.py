@@ -116,7 +116,7 @@ class Storm(Bench):
             self.answer(call)
         self.poll()
         self.decide()
-        for name in list(self.queue.open):
+        for name in list(self.queue.view.open):
             unit = self.unit(name)
             vms = [self.custody.state.vms.get(vm_key(name, unit.attempt, rank)) for rank in range(unit.nodes)]
             if unit.live and unit.began_at is None and all(vm is not None and vm.started_at is not None for vm in vms):

@@ -129,9 +129,9 @@ def test_a_department_that_never_had_an_instance_or_a_release_counts_from_none()
     world = site(held=0, instances_min=0)
     adopt(world, web("web", instances_min=0, image="other"), web("shop"))
     assert core(world).state.roll.first == 0
-    assert core(world)._usual == ()
+    assert core(world).autoscaler.usual == ()
     adopt(world, web("web", instances_min=0, image="other", balancers=("lb",)), web("shop"))
-    assert core(world)._usual == ("lb",)
+    assert core(world).autoscaler.usual == ("lb",)
     world.write("admission", f.DepartmentClosed(dept="web"))
     assert core(world).state.roll == Roll()
 
