@@ -21,7 +21,7 @@ from benchmarks.cloud import table
 from benchmarks.decisions import Bench
 from phoenix.policies import names
 from schemas.config import BatchPolicy
-from services.runtime.main import GC_THRESHOLD
+from services.runtime.main import GC_THRESHOLDS
 from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Look
 from services.scheduler.lookahead.start_estimate import copied
@@ -84,7 +84,7 @@ def main() -> None:
         "--orders", nargs="+", choices=names("order"), default=["fcfs", "easy", "conservative", "leases"]
     )
     asked = parser.parse_args()
-    gc.set_threshold(GC_THRESHOLD, 20, 100)  # as the services have it
+    gc.set_threshold(*GC_THRESHOLDS)  # as the services have it
     rows: list[list[object]] = [["order", "in one piece s", "answer s", "pause", "everybody s", "pause", "copy s"]]
     for order in asked.orders:
         bench = Bench(asked.hosts, BatchPolicy(order=order))

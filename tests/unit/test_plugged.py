@@ -14,13 +14,14 @@ from schemas import reasons as because
 from schemas.config import CloudConfig, Department, WebPolicy
 from services.domain.exits import Exit, Stop
 from services.scheduler.core.batch import best_effort
-from services.scheduler.core.policies import plugged, registry
+from services.scheduler.core.policies import order_first_fit, plugged, registry
 from services.scheduler.core.policies.order import Order, Plan, Reserved, Situation, Start
 from services.scheduler.core.policies.plugged import REASON_MAX
 from services.scheduler.core.policies.scale import Memory, Rule, Track
 from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.state.shape import Shape
+from services.scheduler.lookahead.why import why
 from tests.support.leases import lease
 from tests.support.plugins import install, packages
 from tests.support.scheduling import cluster, core, running
@@ -318,3 +319,27 @@ def test_a_scaling_rule_decides_with_its_options(tmp_path: Path) -> None:
 def test_a_scaling_rule_that_fails_is_named(tmp_path: Path) -> None:
     with pytest.raises(Stop, match=r'rule "told" of acme-told 1\.2 in wanted: ZeroDivisionError'):
         instances("1 // 0", tmp_path)
+
+
+def test_who_waits_under_an_order_that_gives_only_starts_is_told_why_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def only_the_first(situation: Situation) -> Plan:
+        return Plan([start for start in order_first_fit.plan(situation).starts if start.unit == "1"])
+
+    def with_a_word(situation: Situation) -> Plan:
+        stubborn = [key for key in situation.queue.lanes if key.shape.cores == 2]
+        word = dict.fromkeys(stubborn, lambda unit, _now: because(Code.BY_POLICY, of=unit))
+        return only_the_first(situation)._replace(waits=word)
+
+    for plan, told in ((only_the_first, Code.WAITS_BEHIND), (with_a_word, Code.BY_POLICY)):
+        monkeypatch.setitem(registry.ORDERS, "first-fit", plugged.order(Order(plan), 'order "x" of acme 1'))
+        world = cluster(2)
+        jobs = [world.submit(cores=4), world.submit(cores=4, nodes=2), world.submit(cores=2)]
+        assert jobs == ["1", "2", "3"]
+        world.settle()
+        assert world.states() == {"1": "open", "2": "pending", "3": "pending"}
+        lacks, behind = (why(core(world), unit, world.now)[0] for unit in ("2", "3"))
+        assert (lacks.code, lacks.params["short"]) == (Code.WAITS_FOR_HOSTS, 1)
+        assert behind.code is told
+        assert behind.params == ({"ahead": 1, "job": "2"} if told is Code.WAITS_BEHIND else {"of": "3"})

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from services.domain.core import NEVER
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order import NO_WAITS, Plan, Reserved, Wait
 from services.scheduler.core.state.queue import LaneKey
@@ -51,7 +52,7 @@ class LastPass:
             whole = plan.rest(now) if plan.rest is not None else plan
             self._since, self.waits = None, whole.waits
             self._begin(whole)
-            first = next(self._each(), None)
+            first = self._next()
             self.head = None if first is None or first.unit in core.view.jobs.queue.bookings else first
         self._plan = plan
         return self
@@ -65,41 +66,31 @@ class LastPass:
         """True if all reservations are worked out."""
         return self._more is None
 
-    def find(self, unit: str) -> Reserved | None:
-        """The unit's reservation, worked out now."""
-        return self._found.get(unit) or next((each for each in self._each() if each.unit == unit), None)
+    def work_out(self, unit: str, until: float = NEVER) -> bool:
+        """The reservations as far as this unit's; False if that takes longer than `until` (of `perf_counter`)."""
+        while unit not in self._found and self._next() is not None:
+            if time.perf_counter() > until:
+                return unit in self._found
+        return True
 
     async def reach(self, core: BatchCore, unit: str, now: float) -> None:
-        """Works out the reservations up to this unit, slice by slice (rules 2 and 3).  Raises what a plug-in raises."""
+        """The same, slice by slice (rules 2 and 3).  Raises what a plug-in raises."""
         until = time.monotonic() + WAIT_S
         async with self._asking:
             self.see(core, now)
-            more = self._goes_on(unit)
-            while more and time.monotonic() < until:
+            done = self.work_out(unit, time.perf_counter() + SLICE_S)
+            while not done and time.monotonic() < until:
                 await asyncio.sleep(0)
-                more = self._goes_on(unit)
-
-    def _goes_on(self, unit: str) -> bool:
-        """A slice more; False if the unit has been reached, or nobody is left."""
-        until = time.perf_counter() + SLICE_S
-        if unit in self._found:
-            return False
-        for each in self._each():
-            if each.unit == unit:
-                return False
-            if time.perf_counter() > until:
-                return True
-        return False
+                done = self.work_out(unit, time.perf_counter() + SLICE_S)
 
     def _begin(self, plan: Plan) -> None:
         self._found, self._more = {}, iter(plan.reservations)
 
-    def _each(self) -> Iterator[Reserved]:
-        """Those that are not worked out yet."""
-        while self._more is not None:
-            each = next(self._more, None)
-            if each is None:
-                self._more = None
-                return
-            self._found[each.unit] = each
-            yield each
+    def _next(self) -> Reserved | None:
+        """One more."""
+        found = None if self._more is None else next(self._more, None)
+        if found is None:
+            self._more = None
+        else:
+            self._found[found.unit] = found
+        return found

@@ -28,7 +28,8 @@ def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
     in_s = round(booking.start_at - now, 3)
     if not core.view.order.keeps_slots:
         return because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at, order=str(core.view.policy.order))
-    slot = snapshot.last.find(booking.unit)
+    snapshot.last.work_out(booking.unit)
+    slot = snapshot.last.reserved(booking.unit)
     told = because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at)
     if slot is None:
         return told

@@ -8,7 +8,7 @@ Theory of operation
   The monitor knows from the journal who waits; what the order and the room say only the scheduler knows.  The first ones of the
   queue are explained one by one, with all numbers.  Behind them everybody in a lane waits for the same: its shape, its owner,
   its array and its service are the same, and somebody goes first.  So of each lane one is asked, and all are told the code of
-  its reason.  Where slots of leases keep room, how long a unit would stay counts as well: then one of each length is asked.
+  its reason.  Where a slot of a lease keeps a lane waiting, which a short one would not meet, one of each length is asked.
 
 Rules
   1. In `reasons` are the first `FIRST`, and as many of those that wait after starts that failed; in `rest` the others, at most
@@ -127,9 +127,9 @@ class Look:
 
     def _alike(self, lane: Lane) -> list[list[str]]:
         """The lane's units that wait still, those together that wait for the same."""
-        core, queue = self.core, self._now().queue
+        queue = self._now().queue
         every = [place.unit for place in lane.places if place.unit in queue.where]
-        if not core.view.order.keeps_slots or not queue.bookings or not self._now().room.fits(lane.key.shape):
+        if not self.core.view.order.keeps_slots or lane.key not in self._now().last.waits:
             return [every]
         by_stay: dict[tuple[float, bool], list[str]] = {}
         for unit in every:

@@ -61,7 +61,7 @@ def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> 
     if last is None:
         last = LastPass()
         if core.view.order.reserves_for_all and unit.id in core.view.jobs.queue.where:
-            last.see(core, now).find(unit.id)
+            last.see(core, now).work_out(unit.id)
     return list(_why_pending(Snapshot(core, now, last), unit.id))
 
 

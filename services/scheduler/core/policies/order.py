@@ -69,7 +69,8 @@ class Reserved(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
-# Why this unit of a lane waits at this moment; None: what keeps others of the lane does not keep it.
+# Why this unit of a lane waits at this moment, the same for all of the lane; of an order that keeps slots for all that are as
+# long: None if what keeps others does not keep it.
 Wait: TypeAlias = Callable[[str, float], Reason | None]
 NO_WAITS: Final[Mapping[LaneKey, Wait]] = {}
 
