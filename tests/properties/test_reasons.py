@@ -204,7 +204,7 @@ def test_what_is_told_is_true(asks: list[Ask], order: str, held: int, later_s: f
     site = Site(order, held)
     site.play(asks, later_s)
     for unit in site.waiting():
-        code = site.whole(unit).code
+        code = type(site.whole(unit))
         if code in (because.WaitsForHosts, because.NoHostsHeld, because.TooLargeNow):
             assert not site.starts_alone(unit), code
         elif code in (because.WaitsBehind, because.LeaseKeepsRoom):
@@ -284,9 +284,9 @@ def test_what_is_told_agrees_with_the_last_pass(asks: list[Ask], order: str, hel
     first = next((unit for unit in kept if unit not in site.core.view.jobs.queue.bookings), None)
     for unit in waiting:
         reason = site.whole(unit)
-        if type(reason) is because.WaitsBehind:
-            assert because.fields(reason)["job"] in waiting
-            assert because.fields(reason)["job"] == (first or because.fields(reason)["job"]) != unit
+        if isinstance(reason, because.WaitsBehind):
+            assert reason.job in waiting
+            assert reason.job == (first or reason.job) != unit
         if "reserved_in_s" in because.fields(reason):
             assert because.fields(reason)["reserved_in_s"] == max(0, round(kept[unit] - now))
 

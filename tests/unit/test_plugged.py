@@ -329,10 +329,13 @@ def test_who_waits_under_an_order_that_gives_only_starts_is_told_why_all_the_sam
 
     def with_a_word(situation: Situation) -> Plan:
         stubborn = [key for key in situation.queue.lanes if key.shape.cores == 2]
-        word = dict.fromkeys(stubborn, lambda unit, _now: because(Code.BY_POLICY, of=unit))
+        word = dict.fromkeys(stubborn, lambda unit, _now: because.ByPolicy(policy=unit))
         return only_the_first(situation)._replace(waits=word)
 
-    for plan, told in ((only_the_first, Code.WAITS_BEHIND), (with_a_word, Code.BY_POLICY)):
+    for plan, told in (
+        (only_the_first, because.WaitsBehind(ahead=1, job="2")),
+        (with_a_word, because.ByPolicy(policy="3")),
+    ):
         monkeypatch.setitem(registry.ORDERS, "first-fit", plugged.order(Order(plan), 'order "x" of acme 1'))
         world = cluster(2)
         jobs = [world.submit(cores=4), world.submit(cores=4, nodes=2), world.submit(cores=2)]
@@ -340,6 +343,6 @@ def test_who_waits_under_an_order_that_gives_only_starts_is_told_why_all_the_sam
         world.settle()
         assert world.states() == {"1": "open", "2": "pending", "3": "pending"}
         lacks, behind = (why(core(world), unit, world.now)[0] for unit in ("2", "3"))
-        assert (lacks.code, lacks.params["short"]) == (Code.WAITS_FOR_HOSTS, 1)
-        assert behind.code is told
-        assert behind.params == ({"ahead": 1, "job": "2"} if told is Code.WAITS_BEHIND else {"of": "3"})
+        assert isinstance(lacks, because.WaitsForHosts)
+        assert lacks.short == 1
+        assert behind == told
