@@ -36,7 +36,7 @@ examples:
   phoenix simulate site.toml --explain 17             why job 17 waited, and what became of it
   phoenix simulate site.toml --smallest               the smallest cluster that keeps the file's [goal]
 
-docs/howto/simulator.md describes the file; deploy/experiments/site.toml is one to start from."""
+docs/reference/experiment-file.md describes the file; deploy/experiments/site.toml is one to start from."""
 
 
 def help_text() -> str:
