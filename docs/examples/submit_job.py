@@ -16,13 +16,13 @@ import orjson
 async def main(url: str, department: str, user: str, nkey: str, *command: str) -> int:
     denied = asyncio.get_running_loop().create_future()
 
-    async def on_error(error: Exception) -> None:  # the server tells of a denial here, beside the conversation
+    async def on_error(error: Exception) -> None:  # a denial arrives here, not as an answer
         if "permissions violation" in str(error).lower() and not denied.done():
             denied.set_result(error)
 
-    inbox = f"_INBOX_{department}.{user}"  # answers come nowhere else
+    inbox = f"_INBOX_{department}.{user}"  # answers arrive nowhere else
     nc = await nats.connect(url, nkeys_seed=nkey, inbox_prefix=inbox, error_cb=on_error)
-    job = {"argv": command, "walltime_s": 600, "request": str(uuid.uuid4())}  # asking again with this id adds no job
+    job = {"argv": command, "walltime_s": 600, "request": str(uuid.uuid4())}  # a repeated request with this id adds no job
     subject = f"phoenix.request.{department}.{user}.job.submit"
     call = asyncio.ensure_future(nc.request(subject, orjson.dumps(job), timeout=5))
     await asyncio.wait({call, denied}, return_when=asyncio.FIRST_COMPLETED)
