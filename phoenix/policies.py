@@ -73,7 +73,11 @@ def _theirs(plugin: Plugin, problem: str) -> Described:
             problem = str(error)
         else:
             fields = msgspec.structs.fields(loaded.settings) if loaded.settings is not None else ()
-            settings = tuple(Setting(f"options.{field.name}", _default(field)) for field in fields)
+            defaults = WebPolicy() if plugin.kind == "scaling" else BatchPolicy()
+            settings = (
+                *(s for key in loaded.reads if hasattr(defaults, key) for s in _settings(key, getattr(defaults, key))),
+                *(Setting(f"options.{field.name}", _default(field)) for field in fields),
+            )
             return _told(plugin.kind, plugin.name, loaded.theory, plugin.distribution, plugin.version, settings)
     return Described(
         kind=plugin.kind, name=plugin.name, package=plugin.distribution, version=plugin.version, problem=problem

@@ -8,8 +8,8 @@ promises, and nothing of the product imports it.  A test holds it to that (`test
 | `phoenix_cloud` | Phoenix Cloud: one shared cluster against two dedicated ones; also what `phoenix tune` searches |
 | `autoscale` | Phoenix Cloud's web scaling rule, against target tracking |
 | `policies` | none: every order with every order of victims, on four logs |
-| `svmsched` | R. Chakode's thesis: services that share a cluster |
-| `intergrid` | Salehi, Javadi and Buyya: leases among external ones that make way |
+| `svmsched` | R. Chakode's thesis: services that share a cluster; the order of that name |
+| `intergrid` | Salehi, Toosi and Buyya: leases among external ones that make way; its three victim orders |
 | `thiao` | Thiao's idle cores: VMs beside a host's own job |
 """
 

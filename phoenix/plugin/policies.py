@@ -3,6 +3,7 @@
 | | |
 |---|---|
 | an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s, `Room`, `Forecast` |
+| … with best-effort | `PreemptibleCapacity`: hosts, and who makes way; `Gap`: room that nobody takes from the head; `Shares` |
 | victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
 | a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
 | all of them | reasons, as `because.ByPolicy(policy=…, details={…})`; `settings` reads a policy's own options |
@@ -14,6 +15,7 @@ from schemas import reasons as because
 from schemas.config import BatchPolicy, Option, WebPolicy
 from schemas.options import read as settings
 from schemas.reasons import Reason
+from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies.order import (
     Order,
     Plan,
@@ -24,6 +26,8 @@ from services.scheduler.core.policies.order import (
     fitting_lanes,
     push_next,
 )
+from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
+from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.policies.scale import Heard, Memory, Rule, Track
 from services.scheduler.core.policies.victims import (
     Candidate,
@@ -33,25 +37,30 @@ from services.scheduler.core.policies.victims import (
     newest_first,
     oldest_first,
 )
-from services.scheduler.core.state.forecast import Forecast
+from services.scheduler.core.state.forecast import Ending, Forecast
 from services.scheduler.core.state.load import Sample
-from services.scheduler.core.state.queue import Lane, Queue
-from services.scheduler.core.state.room import Room
+from services.scheduler.core.state.queue import Lane, LaneKey, Queue
+from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
 __all__ = [
     "BatchPolicy",
     "Candidate",
     "Choice",
+    "Ending",
     "Forecast",
+    "Free",
+    "Gap",
     "Heard",
     "HostLoad",
     "Lane",
+    "LaneKey",
     "Memory",
     "Option",
     "Order",
     "Place",
     "Plan",
+    "PreemptibleCapacity",
     "Queue",
     "Reason",
     "Reserved",
@@ -59,6 +68,7 @@ __all__ = [
     "Rule",
     "Sample",
     "Shape",
+    "Shares",
     "Situation",
     "Start",
     "Track",
@@ -67,8 +77,11 @@ __all__ = [
     "because",
     "choose_by",
     "fitting_lanes",
+    "gap_for",
     "newest_first",
+    "newest_of",
     "oldest_first",
+    "percent",
     "push_next",
     "settings",
 ]

@@ -1,1 +1,1 @@
-"""InterGrid: leases with time slots, for which external ones make way (Salehi, Javadi and Buyya)."""
+"""InterGrid: leases with time slots, for which external ones make way (Salehi, Toosi and Buyya)."""

@@ -10,7 +10,7 @@ Theory of operation
 
 Rules
   1. The turn is that of the next service by name after the one placed last.
-  2. Within the share (`order_svmsched_shares`, `service_share`): production of the service with the new unit.  "At most".
+  2. Within the share (`shares`, `service_share`): production of the service with the new unit.  "At most".
   3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 nobody is: the shares are partitions.
      Who runs longer than was declared loses it (`jobs`, rule 6); while one does, its service's declarations are not believed.
   4. The first short one, in turn and order, borrows; not the last one found, as in the printed Algorithm 1.
@@ -34,19 +34,33 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from schemas import reasons as because
-from schemas.reasons import Reason
-from services.domain.sharing.service_share import percent
-from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
-from services.scheduler.core.policies.order_svmsched_shares import needs, shares_of, used_by
-from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
-from services.scheduler.core.policies.reservation import Gap, gap_for
-from services.scheduler.core.state.forecast import Ending
-from services.scheduler.core.state.queue import Lane, LaneKey
-from services.scheduler.core.state.room import Room
-from services.scheduler.core.state.shape import Place, Shape
+from phoenix.plugin.policies import (
+    Ending,
+    Gap,
+    Lane,
+    LaneKey,
+    Order,
+    Place,
+    Plan,
+    PreemptibleCapacity,
+    Reason,
+    Reserved,
+    Room,
+    Shape,
+    Situation,
+    Start,
+    because,
+    fitting_lanes,
+    gap_for,
+    newest_of,
+    percent,
+)
+from phoenix_papers.svmsched.shares import hosts_wanted, needs, shares_of, used_by
+
+API: Final = 1
+READS: Final = ("services", "short_s", "w_cpu", "w_mem")
 
 
 class Stream(NamedTuple):
@@ -396,3 +410,6 @@ class Pass:
             if hosts is not None:
                 return True
         return False
+
+
+ORDER: Final = Order(plan, foresees=True, makes_way=True, hosts=hosts_wanted)

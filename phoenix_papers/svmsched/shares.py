@@ -1,4 +1,4 @@
-"""What is shared among the services of a department, and what each uses of it (`order_svmsched`; the arithmetic is
+"""What is shared among the services of a department, and what each uses of it (`order`; the arithmetic is
 `sharing.service_share`).
 
 Rules
@@ -11,12 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from schemas.config import BatchPolicy
-from services.domain.sharing.service_share import Shares
-from services.scheduler.core.policies.order import Situation
-from services.scheduler.core.state.forecast import Ending, Forecast
-from services.scheduler.core.state.room import Free
-from services.scheduler.core.state.shape import Shape
+from phoenix.plugin.policies import BatchPolicy, Ending, Forecast, Free, Shape, Shares, Situation
 
 
 def shares_of(policy: BatchPolicy, forecast: Forecast) -> Shares:

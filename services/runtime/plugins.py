@@ -89,6 +89,9 @@ class Loaded(NamedTuple):
     theory: str
     settings: type[msgspec.Struct] | None
     minimal: bool = True  # of victims: `MINIMAL = False` in the module says that more may end than have to
+    reads: tuple[
+        str, ...
+    ] = ()  # keys of the department's table that it reads beside its options: `READS` in the module
     costs: bool = False  # of victims: `COSTS = True` says that it looks at `waited_s`, `overhead_s` and `combined`
 
 
@@ -184,8 +187,15 @@ def load(plugin: Plugin) -> Loaded:
     settings = getattr(module, "Settings", None)
     if settings is not None and not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
         raise Unusable(f"is of {plugin.origin}, and {module.__name__}.Settings should be a msgspec.Struct")
-    flags = bool(getattr(module, "MINIMAL", True)), bool(getattr(module, "COSTS", False))
-    return Loaded(plugin, policy, (module.__doc__ or "").strip(), settings, *flags)
+    return Loaded(
+        plugin,
+        policy,
+        theory=(module.__doc__ or "").strip(),
+        settings=settings,
+        minimal=bool(getattr(module, "MINIMAL", True)),
+        reads=tuple(getattr(module, "READS", ())),
+        costs=bool(getattr(module, "COSTS", False)),
+    )
 
 
 def _wrong_version(module: ModuleType) -> str:

@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from phoenix_papers.svmsched import order as order_svmsched
+from phoenix_papers.svmsched.order import in_turn
+from phoenix_papers.svmsched.shares import hosts_wanted, needs, shares_of, used_by
 from schemas import reasons as because
 from schemas.ids import job_of
 from schemas.reasons import Reason
 from services.domain.sharing.service_share import Shares, percent
-from services.scheduler.core.policies import order_svmsched
 from services.scheduler.core.policies.order import Plan, Reserved, Situation
-from services.scheduler.core.policies.order_svmsched import in_turn
-from services.scheduler.core.policies.order_svmsched_shares import hosts_wanted, needs, shares_of, used_by
 from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from phoenix import policies
 from schemas import facts as f
 from schemas import reasons as because
 from services.domain.constraints import satisfies
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.why import why
 from tests.support.scheduling import cluster, core, placed
 from tests.support.world import World, batch, cloud
@@ -40,7 +40,7 @@ def labelled(**policy: object) -> World:
     return world
 
 
-@pytest.mark.parametrize("order", [o for o in registry.names("order") if o != "leases"])
+@pytest.mark.parametrize("order", [o for o in policies.names("order") if o != "leases"])
 def test_a_job_starts_only_where_its_constraint_holds_in_every_order(order: str) -> None:
     world = labelled(order=order, services={"sim": 1.0} if order == "svmsched" else {})
     asked = {"cores": 3, "service": "sim" if order == "svmsched" else ""}

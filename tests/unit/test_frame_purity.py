@@ -21,7 +21,9 @@ AS_WELL = (
     "phoenix/haproxy/reconciler.py",
     "phoenix/haproxy/watch.py",
     "phoenix/haproxy/flow.py",  # the agent's decisions
-    "phoenix_papers/intergrid/victims_*.py",  # policies
+    "phoenix_papers/intergrid/victims_*.py",
+    "phoenix_papers/svmsched/order.py",
+    "phoenix_papers/svmsched/shares.py",  # policies
 )
 CORES = {name: path for name, cls in frame_cores.found().items() if (path := path_of(cls.__module__))}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from phoenix_papers.svmsched.order import in_turn
+from phoenix_papers.svmsched.shares import needs
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
 from services.domain.sharing.service_share import Shares, percent
-from services.scheduler.core.policies.order_svmsched import in_turn
-from services.scheduler.core.policies.order_svmsched_shares import needs
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Shape
 from services.scheduler.lookahead.why import why

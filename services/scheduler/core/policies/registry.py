@@ -26,8 +26,6 @@ from services.scheduler.core.policies import (
     order_leases,
     order_multi_factor,
     order_shortest_first,
-    order_svmsched,
-    order_svmsched_shares,
     plugged,
     scale_target,
     scale_threshold,
@@ -61,9 +59,7 @@ class Entry(NamedTuple):
 
 
 _CONSERVATIVE: Final = Order(order_conservative.plan, foresees=True, reserves_for_all=True)
-_SVMSCHED: Final = Order(order_svmsched.plan, foresees=True, makes_way=True, hosts=order_svmsched_shares.hosts_wanted)
 _LEASES: Final = Order(order_leases.plan, foresees=True, makes_way=True, keeps_slots=True)
-_SHARES: Final = ("services", "short_s", "w_cpu", "w_mem")
 _TRACKS: Final = ("target", "tolerance", "up_window_s", "down_window_s")
 
 # In the order of the documentation.
@@ -72,7 +68,6 @@ ENTRIES: Final = (
     Entry("order", "fcfs", Order(order_fcfs.plan), order_fcfs),
     Entry("order", "easy", Order(order_easy.plan, foresees=True), order_easy),
     Entry("order", "conservative", _CONSERVATIVE, order_conservative, ("reservations_max",)),
-    Entry("order", "svmsched", _SVMSCHED, order_svmsched, _SHARES),
     Entry("order", "shortest-first", Order(order_shortest_first.plan), order_shortest_first),
     Entry("order", "multi-factor", None, order_multi_factor, ("multi_factor",)),
     Entry("order", "leases", _LEASES, order_leases, ("leases",)),

@@ -1,5 +1,5 @@
 """A reservation for one unit that does not fit now: when it will, and what the others must leave it until then (`order_easy`,
-`order_svmsched`).
+`svmsched`).
 
 Theory of operation
   At the *shadow time* enough live attempts are expected to have ended (`forecast`).  Hosts may carry several attempts, so the

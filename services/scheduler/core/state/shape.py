@@ -19,7 +19,7 @@ class Shape(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Whose a unit is, for orders that share hosts among services (`policies/order_svmsched`).  `declared`: short by its
+    """Whose a unit is, for orders that share hosts among services (`svmsched`).  `declared`: short by its
     submitter's word; `local`: a lease with a time slot of its own."""
 
     service: str = ""
