@@ -66,7 +66,7 @@ def test_a_name_that_nothing_brings_is_told_with_what_there_is(site: Path) -> No
     install(site, "sleepy", order())
     (line,) = problems(order="sleeepy")
     assert line.startswith('department.batch.order (of "hpc"): "sleeepy": should be one of "first-fit", "fcfs"')
-    assert line.endswith('or of the plug-ins that are installed ("sleepy"); did you mean "sleepy"?')
+    assert line.endswith('or of the plug-ins that are installed ("sleepy", "svmsched"); did you mean "sleepy"?')
     (line,) = problems(victims="sleepy")
     assert "department.batch.victims" in line
     assert '("combined", "minimum-overhead", "minimum-waiting-time")' in line  # it is an order
