@@ -3,6 +3,11 @@
 What is here could be anybody's: it enters by entry points (`pyproject.toml`), imports of the product what `phoenix.plugin`
 promises, and nothing of the product imports it.  A test holds it to that (`tests/unit/test_plugin_interface.py`).
 
+What stays with the product, though a paper is behind it: the order `leases`, since the lease commands, admission's answer to
+them and the provisioner's demand go by its slots, and with it the costs that `leases.victims` weighs; and the settings of
+`svmsched` (`services`, `short_s`, `w_cpu`, `w_mem`), since admission refuses a job that its service's share could never hold,
+and usage is shown by service.
+
 | package | replica of |
 |---|---|
 | `phoenix_cloud` | Phoenix Cloud: one shared cluster against two dedicated ones; also what `phoenix tune` searches |

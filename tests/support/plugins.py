@@ -40,6 +40,7 @@ def plan(situation):
 ORDER = Order(plan)
 '''
 GROUPS = {"order": "phoenix_cloud.orders", "victims": "phoenix_cloud.victims", "scaling": "phoenix_cloud.scaling"}
+GROUPS["experiment"] = "phoenix_cloud.experiments"
 TABLES: list[dict[Any, Any]] = [
     registry.ORDERS,
     registry.VICTIMS,

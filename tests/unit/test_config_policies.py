@@ -87,14 +87,18 @@ def test_two_packages_with_one_name_are_told(site: Path) -> None:
     )
 
 
-def test_nobody_takes_over_the_name_of_one_of_ours(site: Path) -> None:
-    install(site, "fcfs", order())
-    assert problems(order="fcfs") == []
-    ours, theirs = (policy for policy in described() if policy.name == "fcfs")
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [("fcfs", "services.scheduler.core.policies.order_fcfs"), ("svmsched", "phoenix_papers.svmsched.order")],
+)
+def test_nobody_takes_over_the_name_of_one_of_ours(site: Path, name: str, where: str) -> None:
+    install(site, name, order())
+    assert problems(order=name, services={} if name == "fcfs" else {"a": 1.0}) == []
+    ours, theirs = sorted((one for one in described() if one.name == name), key=lambda one: one.problem)
     assert (ours.package, ours.problem) == ("phoenix-cloud", "")
     assert theirs.problem == "this name is taken by a policy that comes with Phoenix Cloud"
     scheduler.load_all(get_log(service="test"))
-    assert registry.order("fcfs").plan.__module__ == "services.scheduler.core.policies.order_fcfs"
+    assert registry.order(name).plan.__module__ == where
 
 
 def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> None:

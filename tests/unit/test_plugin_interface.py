@@ -7,13 +7,18 @@ import importlib
 import importlib.metadata
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from phoenix import plugin
+from phoenix.cli import simulate
+from phoenix.cli.__main__ import main
 from phoenix.plugin import policies, simulation
+from phoenix.simulate import experiments
 from services.runtime import plugins
+from tests.support.plugins import install, packages
 from tests.unit.frame_source import ROOT, imports, module, sources, tree
 
 OURS = ("schemas", "services", "phoenix", "tests", "benchmarks")
@@ -103,3 +108,47 @@ def test_each_of_its_entry_points_can_be_loaded_and_has_its_module() -> None:
         if one.kind == "experiment":
             found = importlib.import_module(loaded.policy.module)
             assert all(hasattr(found, name) for name in ("HELP", "add_arguments", "run"))
+
+
+NIGHTS = """from phoenix.plugin import Experiment
+
+API = {version}
+HELP = "what a cluster does at night"
+NIGHTS = Experiment(HELP, "acme_nights")
+
+
+def add_arguments(parser):
+    parser.add_argument("--moon", action="store_true")
+
+
+def run(args):
+    print("moonlit" if args.moon else "dark")
+    return 0
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Path]:
+    """For packages; which experiments there are is asked anew, before and after."""
+    experiments.experiments.cache_clear()
+    with packages(tmp_path / "site") as where:
+        yield where
+    experiments.experiments.cache_clear()
+
+
+def test_an_experiment_of_another_package_is_run_by_its_name(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "nights", NIGHTS.format(version=1), kind="experiment", target="NIGHTS")
+    assert main(["simulate", "nights", "--moon"]) == 0
+    assert capsys.readouterr().out == "moonlit\n"
+    assert "  nights               what a cluster does at night" in simulate.help_text()
+
+
+def test_one_for_another_version_is_refused_and_says_so(site: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    install(site, "nights", NIGHTS.format(version=2), kind="experiment", target="NIGHTS")
+    assert main(["simulate", "nights"]) == 2
+    said = capsys.readouterr().err
+    assert (
+        "experiment 'nights' is of acme-nights 1.2, and acme_nights was written for version 2 of phoenix.plugin" in said
+    )
+    assert "nights" not in simulate.help_text()
+    assert "svmsched" in simulate.help_text()
