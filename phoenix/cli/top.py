@@ -25,7 +25,6 @@ EVERY_S: Final = 1.0
 JOBS_SHOWN: Final = 12
 EVENTS_SHOWN: Final = 10
 COLOURS: Final = ("cyan", "magenta", "green", "yellow", "blue", "red")
-BAR_WIDTH: Final = 64
 HELP: Final = """examples:
   phoenix top               until Ctrl-C
   phoenix top --once        draw it once, for a log"""

@@ -92,7 +92,6 @@ class Service:
         self.use_snapshots = True
         self.caught_up = False
         self.nats_errors = 0  # reported by the connection: denials, slow consumers, failed reconnects
-        self.metrics_port = 0
         self.nc: Client
         self.js: JetStreamContext
         self._core_factory, self._clock = core_factory, clock
@@ -394,7 +393,7 @@ class Service:
         port = config.metrics.ports.get(self.name)
         if port is not None:
             try:
-                self.metrics_port = await self._listener.start(config.metrics.listen, port)
+                await self._listener.start(config.metrics.listen, port)
             except OSError as error:  # a second replica on this machine; worth a line, not worth its life
                 self.log.warning("no metrics listener", port=port, error=error)
 

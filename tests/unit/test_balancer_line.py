@@ -17,7 +17,7 @@ def line_of(*connections: int, wait_s: float = WAIT_S) -> tuple[Line, list[Insta
         pool.began(f"web.{number}", 1, [f"127.0.0.1:{9000 + number}"], now=0.0)
         instance = pool.all()[-1]
         instance.connections = places
-        pool.answered(instance, 0.0)
+        pool.answered(instance)
     return Line(pool, wait_s, clock=lambda: CLOCK[0]), pool.all()
 
 
@@ -56,7 +56,7 @@ async def test_a_new_instance_takes_at_once_what_waits() -> None:
     line = Line(pool)
     waiting = await joined(line, 3)
     pool.began("web.1", 1, ["127.0.0.1:9001"], now=0.0)
-    pool.answered(pool.all()[0], 0.0)
+    pool.answered(pool.all()[0])
     line.move()
     assert [(await task) is pool.all()[0] for task in waiting[:2]] == [True, True]
     assert len(line) == 1

@@ -13,7 +13,7 @@ def pool_of(*units: str, healthy: bool = True) -> Pool:
         pool.began(unit, 1, [f"127.0.0.1:{9000 + number}"], now=0.0)
     if healthy:
         for instance in pool.all():
-            pool.answered(instance, 0.0)
+            pool.answered(instance)
     return pool
 
 
@@ -24,7 +24,7 @@ def names(instances: list[Instance]) -> list[str]:
 def test_an_instance_serves_only_after_its_first_good_probe() -> None:
     pool = pool_of("web.1", healthy=False)
     assert pool.choose() is None
-    pool.answered(pool.all()[0], 1.0)
+    pool.answered(pool.all()[0])
     assert names(pool.in_service()) == ["web.1"]
 
 
@@ -44,13 +44,13 @@ def test_the_fewest_open_requests_win_then_the_longest_unused() -> None:
 def test_a_failed_connection_ejects_at_once_and_probes_are_patient() -> None:
     pool = pool_of("web.1", "web.2")
     first, second = pool.all()
-    pool.eject(first, 1.0)
+    pool.eject(first)
     assert names(pool.in_service()) == ["web.2"]
-    pool.missed(second, 1.0, "503")
+    pool.missed(second, "503")
     assert second.in_service
-    pool.missed(second, 1.5, "503")
+    pool.missed(second, "503")
     assert not second.in_service
-    pool.answered(first, 2.0)
+    pool.answered(first)
     assert names(pool.in_service()) == ["web.1"]
     second.open_requests, first.connections = 64, 1
     assert pool.choose() is first
@@ -121,16 +121,16 @@ def test_a_draining_instance_gets_no_new_request_and_is_drained_when_its_last_on
 def test_what_fails_its_probes_is_unready_with_its_last_answer_and_ready_when_it_is_back() -> None:
     pool = pool_of("web.1", "web.2")
     first, second = pool.all()
-    pool.eject(first, 5.0)
+    pool.eject(first)
     assert pool.reports() == []  # a connection that failed: the next probe says how it is
-    pool.missed(first, 6.0, "/healthz: no answer within 2 s")
+    pool.missed(first, "/healthz: no answer within 2 s")
     assert pool.reports() == []
-    pool.missed(first, 7.0, "/healthz answered HTTP 500")
+    pool.missed(first, "/healthz answered HTTP 500")
     assert pool.reports() == [Report("web.1", 1, "unready", "/healthz answered HTTP 500")]
-    pool.answered(first, 17.0)
+    pool.answered(first)
     assert pool.reports() == [Report("web.1", 1, "ready")]
     assert pool.reports() == []
-    pool.eject(second, 20.0)
+    pool.eject(second)
     pool.draining("web.2", 1, until=None, now=21.0)
     assert pool.reports() == [Report("web.2", 1, "drained")]
 
@@ -139,6 +139,6 @@ def test_what_has_never_answered_is_unready_after_as_many_probes() -> None:
     pool = pool_of("web.1", healthy=False)
     (one,) = pool.all()
     assert pool.reports() == []
-    pool.missed(one, 1.0, "/healthz: connection refused")
-    pool.missed(one, 1.5, "/healthz: connection refused")
+    pool.missed(one, "/healthz: connection refused")
+    pool.missed(one, "/healthz: connection refused")
     assert pool.reports() == [Report("web.1", 1, "unready", "/healthz: connection refused")]

@@ -45,7 +45,6 @@ class Instance:
     cores: float = 1.0
     health_path: str | None = None  # of its release; None: not told yet
     healthy: bool = False
-    turned_at: float = 0.0  # since when it is healthy, or is not
     draining: bool = False
     closed_since: float | None = None
     open_requests: int = 0
@@ -115,7 +114,7 @@ class Pool:
             return
         for rank, address in enumerate(addresses):
             if address and (unit, attempt, rank) not in self._instances:
-                new = Instance(unit, attempt, rank, address, now, self._connections, turned_at=now)
+                new = Instance(unit, attempt, rank, address, now, self._connections)
                 self._instances[new.key] = new
 
     def draining(self, unit: str, attempt: int, until: float | None, now: float) -> None:  # noqa: ARG002  (the feed's table)
@@ -167,26 +166,23 @@ class Pool:
         best.chosen = self._choices
         return best
 
-    def answered(self, instance: Instance, now: float) -> None:
+    def answered(self, instance: Instance) -> None:
         """A probe was answered well."""
         instance.probe_failures = 0
-        if not instance.healthy:
-            instance.healthy, instance.turned_at = True, now
+        instance.healthy = True
 
-    def missed(self, instance: Instance, now: float, why: str) -> None:
+    def missed(self, instance: Instance, why: str) -> None:
         """A probe failed."""
         instance.probe_failures += 1
         if instance.probe_failures >= PROBE_FAILURES_MAX:
-            self._fail(instance, now, why)
+            self._fail(instance, why)
 
-    def eject(self, instance: Instance, now: float) -> None:
+    def eject(self, instance: Instance) -> None:
         """A connection for a request failed."""
-        self._fail(instance, now, "a connection for a request failed")
+        self._fail(instance, "a connection for a request failed")
 
-    def _fail(self, instance: Instance, now: float, why: str) -> None:
-        instance.why = why
-        if instance.healthy:
-            instance.healthy, instance.turned_at = False, now
+    def _fail(self, instance: Instance, why: str) -> None:
+        instance.why, instance.healthy = why, False
 
     # ---------------------------------------------------------------------------------------------------------- reports
 

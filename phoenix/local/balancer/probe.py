@@ -58,8 +58,8 @@ class Prober:
         finally:
             self._busy.discard(instance.key)
         if why:
-            self._pool.missed(instance, time.monotonic(), why)
+            self._pool.missed(instance, why)
         else:
-            self._pool.answered(instance, time.monotonic())
+            self._pool.answered(instance)
         if instance.in_service != before:
             self._changed()

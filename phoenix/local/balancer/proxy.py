@@ -119,7 +119,7 @@ class Proxy:
                 if error.sent:
                     instance.count(error=True)
                 if not error.timed_out:
-                    self._pool.eject(instance, time.monotonic())
+                    self._pool.eject(instance)
                 timed_out = error.timed_out
                 if error.sent and (request.method not in IDEMPOTENT or body is None or error.timed_out):
                     break
