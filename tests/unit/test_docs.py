@@ -56,5 +56,23 @@ def test_prose_is_no_wider_than_people_read() -> None:
     assert [told for document in DOCUMENTS for told in wide(document)] == []
 
 
+TABLE_CELL_MAX = 250  # characters, without where links lead
+LISTS = {
+    "metrics.md",
+    "properties.md",
+    "protocol.md",
+    "faults.md",
+    "history.md",
+    "opennebula.md",
+}  # of names, rules, columns
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_hold_phrases(document: Path) -> None:
+    rows = [re.sub(r"\]\([^)]*\)", "]", line) for line in document.read_text().splitlines() if line.startswith("|")]
+    cells = [] if document.name in LISTS else [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > TABLE_CELL_MAX] == []
+
+
 def test_the_readme_can_be_read_in_one_sitting() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 250
