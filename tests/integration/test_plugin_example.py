@@ -76,7 +76,7 @@ def test_without_the_package_its_names_are_refused(tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(SITE)
     refused = phoenix("config", "check", str(tmp_path / "site.toml"))
     assert refused.returncode == 1
-    assert 'department.batch.order (of "hpc"): "widest-first": should be one of "fcfs"' in refused.stderr
+    assert 'department.batch.order (of "hpc"): "widest-first": should be one of "first-fit"' in refused.stderr
     assert 'department.batch.victims (of "hpc"): "widest-last": should be one of' in refused.stderr
 
 
