@@ -14,6 +14,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from schemas.causes import Basis, Cause
 from schemas.config import CloudConfig
 from schemas.facts_base import AnyKind, CustodyFact, PlainFact, Seconds
 from schemas.facts_base import AttemptNumber as AttemptNumber
@@ -106,7 +107,8 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
     """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `if_idle`:
-    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy."""
+    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy.
+    `basis`: what the number of instances goes by, written with the reason."""
 
     dept: DepartmentName
     hosts: Count
@@ -114,6 +116,11 @@ class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"
     if_idle: Count = 0
     prefer: tuple[str, ...] = ()
     reason: Reason | None = None
+    basis: Basis | None = None
+
+    def __post_init__(self) -> None:
+        if self.basis is None:
+            msgspec.structs.force_setattr(self, "basis", Basis.LOAD if self.reason is None else self.reason.BASIS)
 
 
 class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
@@ -132,6 +139,7 @@ class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
     memory_mb: Count
     exclusive: bool = False
     reason: Reason | None = None
+    moved_from: tuple[str, ...] = ()  # where it ran until now, of an attempt that was moved while it ran
     release: Count = 0
     image: Annotated[str, msgspec.Meta(max_length=IMAGE_MAX)] = ""
 
@@ -142,6 +150,13 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
     disposal: Disposal
     why: Reason
     hold: bool = False  # of one that is requeued: it is to be held until a person releases it
+    cause: Cause | None = (
+        None  # what decisions and accounts go by; it is written with the reason, that of older journals too
+    )
+
+    def __post_init__(self) -> None:
+        if self.cause is None:
+            msgspec.structs.force_setattr(self, "cause", self.why.ended_by)
 
 
 # --------------------------------------------------------------------------------------------------------------- executor

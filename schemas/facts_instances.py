@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from schemas.facts_base import AttemptNumber, Count, CustodyFact, DepartmentName, PlainFact, Seconds, UnitId
-from schemas.reasons import Reason
+from schemas.reasons import Reason, Rolling
 from schemas.releases import MinReady, Release
 
 SAID_MAX: Final = 400  # the last three lines of a traceback; more is what logs are for
@@ -58,6 +58,11 @@ class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.dra
     attempt: AttemptNumber
     until: Seconds
     reason: Reason
+    release: Count | None = None  # that takes its place, if it is for that; written with the reason
+
+    def __post_init__(self) -> None:
+        if self.release is None and isinstance(self.reason, Rolling):
+            msgspec.structs.force_setattr(self, "release", self.reason.release or 0)
 
 
 class InstanceReported(CustodyFact, frozen=True, kw_only=True, tag="instance.reported"):

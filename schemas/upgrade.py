@@ -2,7 +2,7 @@
 
 Rules
   1. Format 1 of the envelope: reasons were a code and a table of parameters (`reasons.reading`); `quota.changed` named its
-     claimants in its reason alone.
+     claimants, and `unit.placed` whence an attempt was moved, in the reason alone.
   2. Whatever format: a reason that this version does not know becomes `Newer`, and the fact is as valid as it was.
 """
 
@@ -48,4 +48,11 @@ def _quota(fields: Mapping[str, Any], reason: because.Reason) -> dict[str, Any]:
     return {"claimants": [name for name in named if name not in ("", fields["dept"])]}
 
 
-_ADDED: Final[dict[str, Callable[[Mapping[str, Any], because.Reason], dict[str, Any]]]] = {"quota.changed": _quota}
+def _placed(_fields: Mapping[str, Any], reason: because.Reason) -> dict[str, Any]:
+    return {"moved_from": reason.from_hosts} if isinstance(reason, because.Balanced) else {}
+
+
+_ADDED: Final[dict[str, Callable[[Mapping[str, Any], because.Reason], dict[str, Any]]]] = {
+    "quota.changed": _quota,
+    "unit.placed": _placed,
+}

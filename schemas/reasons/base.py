@@ -16,11 +16,19 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from schemas.causes import Basis, Cause
+
 
 class AnyReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code"):
     COLUMN: ClassVar[str]
     SENTENCE: ClassVar[str]
     REMEDY: ClassVar[str] = ""
+    CAUSE: ClassVar[Cause] = Cause.OTHER  # of an attempt that was closed for it, as the fact has it
+    BASIS: ClassVar[Basis] = Basis.LOAD  # of a demand, as the fact has it
+
+    @property
+    def ended_by(self) -> Cause:
+        return self.CAUSE
 
     @property
     def code(self) -> str:

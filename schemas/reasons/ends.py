@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
 
 
@@ -35,6 +36,7 @@ class Reclaimed(Interrupted, frozen=True, kw_only=True, tag="reclaimed"):
 
     COLUMN = "reclaimed"
     SENTENCE = "its host had to be returned"
+    CAUSE = Cause.RECLAIMED
 
     host: str = ""
     hosts: int | None = None
@@ -48,6 +50,7 @@ class Preempted(Interrupted, frozen=True, kw_only=True, tag="preempted"):
 
     COLUMN = "preempted"
     SENTENCE = "it is best-effort, and its room was needed"
+    CAUSE = Cause.PREEMPTED
 
     job: str = ""
 
@@ -57,6 +60,7 @@ class HostTaken(Interrupted, frozen=True, kw_only=True, tag="host_taken"):
 
     COLUMN = "host taken"
     SENTENCE = "its host was seized because the department had not given it back in time"
+    CAUSE = Cause.SEIZED
 
 
 class HostDrained(Interrupted, frozen=True, kw_only=True, tag="host_drained"):
@@ -64,6 +68,7 @@ class HostDrained(Interrupted, frozen=True, kw_only=True, tag="host_drained"):
 
     COLUMN = "host drained"
     SENTENCE = "a person drained its host, and the deadline has passed"
+    CAUSE = Cause.DRAINED
 
     host: str = ""
 
@@ -71,6 +76,7 @@ class HostDrained(Interrupted, frozen=True, kw_only=True, tag="host_drained"):
 class LostHost(Interrupted, frozen=True, kw_only=True, tag="host_lost"):
     COLUMN = "host lost"
     SENTENCE = "its host was lost"
+    CAUSE = Cause.HOST_LOST
 
 
 class EndedVm(Interrupted, frozen=True, kw_only=True, tag="vm_ended"):
@@ -78,6 +84,7 @@ class EndedVm(Interrupted, frozen=True, kw_only=True, tag="vm_ended"):
 
     COLUMN = "VM ended"
     SENTENCE = "its VM ended without a report"
+    CAUSE = Cause.VM_ENDED
 
 
 class NotSaved(Interrupted, frozen=True, kw_only=True, tag="not_saved"):
@@ -85,6 +92,7 @@ class NotSaved(Interrupted, frozen=True, kw_only=True, tag="not_saved"):
 
     COLUMN = "not saved"
     SENTENCE = "what it had saved, or a part of it, was lost before it could go on"
+    CAUSE = Cause.NOT_SAVED
 
 
 class BootTimeout(Interrupted, frozen=True, kw_only=True, tag="boot_timeout"):
@@ -93,10 +101,15 @@ class BootTimeout(Interrupted, frozen=True, kw_only=True, tag="boot_timeout"):
 
     COLUMN = "boot timeout"
     SENTENCE = "its machines did not start in time"
+    CAUSE = Cause.BOOT_TIMEOUT
 
     limit: str = ""
     boot_timeout_s: float | None = None
     answer: str = ""
+
+    @property
+    def ended_by(self) -> Cause:
+        return Cause.START_TIMEOUT if self.limit == "start" else Cause.BOOT_TIMEOUT
 
 
 class Walltime(AnyReason, frozen=True, kw_only=True, tag="walltime"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from schemas.reasons.base import AnyReason
+from schemas.causes import Cause
+from schemas.reasons.base import AnyReason, fields
 
 
 class Failure(AnyReason, frozen=True, kw_only=True):
@@ -20,6 +21,12 @@ class Failure(AnyReason, frozen=True, kw_only=True):
     limit: str = ""
     boot_timeout_s: float | None = None
     unreachable_s: float | None = None
+
+
+def failure(unit: str, why: AnyReason | None) -> dict[str, Any]:
+    """The fields of `Failure` of an instance that was closed for `why`."""
+    told = {} if why is None else {**fields(why), "cause": why.code}
+    return {**told, "unit": unit}
 
 
 class Rolling(Failure, frozen=True, kw_only=True, tag="rolling"):
@@ -86,6 +93,7 @@ class NotReady(AnyReason, frozen=True, kw_only=True, tag="not_ready"):
 
     COLUMN = "not ready"
     SENTENCE = "its health check has failed for too long"
+    CAUSE = Cause.NOT_READY
 
     unreachable_s: float | None = None
     answer: str = ""
@@ -103,6 +111,7 @@ class Unreachable(AnyReason, frozen=True, kw_only=True, tag="unreachable"):
 
     COLUMN = "unreachable"
     SENTENCE = "the load balancer has not reached it for too long"
+    CAUSE = Cause.NOT_READY
 
     unreachable_s: float | None = None
 
@@ -112,6 +121,7 @@ class ProgramEnded(AnyReason, frozen=True, kw_only=True, tag="program_ended"):
 
     COLUMN = "program ended"
     SENTENCE = "its program ended by itself"
+    CAUSE = Cause.PROGRAM_ENDED
 
     exit: int | None = None
     signal: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
 
 
@@ -100,6 +101,7 @@ class Balanced(AnyReason, frozen=True, kw_only=True, tag="balanced"):
 
     COLUMN = "moved"
     SENTENCE = "it goes on where there is more room"
+    CAUSE = Cause.MOVED
 
     host: str = ""
     to: str = ""

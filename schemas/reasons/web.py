@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
+from schemas.causes import Basis
 from schemas.reasons.base import AnyReason
 
 
@@ -58,6 +59,7 @@ class Claimed(AnyReason, frozen=True, kw_only=True, tag="claimed"):
 class ScaledByPerson(AnyReason, frozen=True, kw_only=True, tag="scaled_by_person"):
     COLUMN = "scaled by hand"
     SENTENCE = "a person set the number of instances"
+    BASIS = Basis.PERSON
     REMEDY = "phoenix scale DEPARTMENT --auto"
 
     instances: int | None = None
@@ -141,6 +143,7 @@ class RoomBeside(AnyReason, frozen=True, kw_only=True, tag="room_beside"):
 
     COLUMN = "room beside"
     SENTENCE = "so many hosts carry them, and nothing needs room beside them"
+    BASIS = Basis.HOSTS
 
     release: int | None = None
     surge: int | None = None
@@ -175,6 +178,7 @@ class SignalMissing(AnyReason, frozen=True, kw_only=True, tag="signal_missing"):
 
     COLUMN = "no signal"
     SENTENCE = "nobody has said for a while how busy the instances are, so their number is held"
+    BASIS = Basis.SILENCE
     REMEDY = "look at the load balancer; by hand: phoenix scale DEPARTMENT N"
 
     timeout_s: float | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import facts as f
-from schemas import reasons as because
 
 _NEW: Final = (f.HostCleared, f.HostLost, f.HostRemoved)
 
@@ -18,6 +17,6 @@ def worthless(fact: f.Fact) -> tuple[str, ...]:
     """Hosts of which nothing is known any more once this is folded; none of a fact that is of no host and no placement."""
     if isinstance(fact, _NEW):
         return (fact.host,)
-    if isinstance(fact, f.UnitPlaced) and isinstance(fact.reason, because.Balanced):
-        return (*fact.hosts, *fact.reason.from_hosts)
+    if isinstance(fact, f.UnitPlaced) and fact.moved_from:
+        return (*fact.hosts, *fact.moved_from)
     return ()

@@ -53,7 +53,10 @@ class Desk:
         one.state, one.final, one.suspended = ("final", final, False) if final else ("pending", None, suspended)
         one.ended_at = self.custody.state.at
         hosts, one.hosts = one.hosts, ()
-        self.jobs.over(name, code() if code else None, hosts)
+        closed = None
+        if code:
+            closed = f.AttemptClosed(unit=name, attempt=1, disposal=f.Disposal.REQUEUE, why=code())
+        self.jobs.over(name, closed, hosts)
 
     def ran(self, name: str, seconds: float, code: because.Kind | None = None, **how: Any) -> None:
         """It is placed, begins, runs so long, and is closed."""

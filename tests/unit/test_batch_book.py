@@ -232,7 +232,7 @@ def test_what_it_saved_is_lost_and_it_begins_anew() -> None:
 def test_a_suspension_that_came_to_nothing_is_told_as_a_requeue(before: because.Kind | None, suspends: int) -> None:
     found = desk("1")
     if before:
-        found.state.again["1"] = Again(entered=0, why=before())
+        found.state.again["1"] = Again(entered=0, why=before(), cause=before.CAUSE)
     found.ran("1", 30.0, because.NotSaved)
     assert (found.again().suspends, found.again().requeues) == (suspends, 1)
 

@@ -320,7 +320,9 @@ def test_a_move_is_a_closing_and_a_placement_and_says_what_it_was_for() -> None:
         why=because.Balanced(**told),  # type: ignore[arg-type]
     )
     why = because.Balanced(from_hosts=["a"])
-    assert placement == f.UnitPlaced(unit="1", attempt=4, hosts=("b",), cores=2, memory_mb=20, reason=why)
+    assert placement == f.UnitPlaced(
+        unit="1", attempt=4, hosts=("b",), cores=2, memory_mb=20, reason=why, moved_from=("a",)
+    )
     assert found.facts(Balance(), AT) == []
     found.forget(placement)
     assert found.state.used == {}

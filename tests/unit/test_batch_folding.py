@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from schemas import facts as f
-from schemas import reasons as because
 from schemas.config import Balance, Warm
 from tests.support.scheduling import able, cluster, core, placed, running
 from tests.support.world import batch
@@ -70,8 +69,8 @@ def test_what_was_observed_of_a_host_says_nothing_once_a_machine_is_moved_there_
     world = cluster(3, balance=Balance(enabled=True))
     world.strict = False
     world.write("executor", *[f.HostObserved(host=name, cpu=0.4, memory=0.1) for name in ("h1", "h2", "h3")])
-    job, why = world.submit(), because.Balanced(from_hosts=["h2"])
-    placed_there = f.UnitPlaced(unit=job, attempt=1, hosts=("h1",), cores=1, memory_mb=256, reason=why)
+    job = world.submit()
+    placed_there = f.UnitPlaced(unit=job, attempt=1, hosts=("h1",), cores=1, memory_mb=256, moved_from=("h2",))
     world.write("scheduler.hpc", placed_there)
     assert core(world).state.used == {"h3": 0.4}
 

@@ -77,7 +77,7 @@ def fold(*units: Unit, hosts: tuple[Host, ...] = (), config: CloudConfig | None 
     ],
 )
 def test_what_was_wanted_by_somebody_or_lost_is_no_fault(code: because.Kind, fault: bool) -> None:
-    assert is_fault(code()) is fault
+    assert is_fault(code().ended_by) is fault
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_work_is_saved_if_it_is_wished_and_there_is_some(
 def test_who_was_requeued_too_often_is_killed_and_told_how_often(
     code: because.Kind, again: Again | None, most: int, killed: tuple[int, int] | None
 ) -> None:
-    closing = requeue("1", 2, again, BatchPolicy(requeues_max=most), code(vm="x"))
+    closing = requeue("1", 2, again, BatchPolicy(requeues_max=most), code.CAUSE, code(vm="x"))
     if killed is None:
         assert (closing.disposal, closing.why) == (Disposal.REQUEUE, code(vm="x"))
     else:

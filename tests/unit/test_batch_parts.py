@@ -9,6 +9,7 @@ import pytest
 import services.scheduler.core.batch.preemption as guards_
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Cause
 from schemas.config import BatchPolicy, CloudConfig, Policy
 from schemas.facts import Dependency
 from schemas.reasons import Reason
@@ -123,12 +124,12 @@ def test_who_ended_for_a_job_is_remembered_for_an_hour_and_never_more_than_can_b
 ) -> None:
     monkeypatch.setattr(guards_, "REMEMBERED_MAX", 3)
     found = guards(made_way=[AT - HOUR_S, AT - HOUR_S + 1.0])
-    found.ended(because.Reclaimed())
+    found.ended(Cause.RECLAIMED)
     assert len(found.state.made_way) == 2
-    found.ended(because.Preempted())
+    found.ended(Cause.PREEMPTED)
     assert found.state.made_way == [AT - HOUR_S + 1.0, AT]
-    found.ended(because.Preempted())
-    found.ended(because.Preempted())
+    found.ended(Cause.PREEMPTED)
+    found.ended(Cause.PREEMPTED)
     assert found.state.made_way == [AT, AT, AT]
 
 
@@ -149,14 +150,14 @@ def launches(*names: str, paused: bool = False) -> Launches:
 def test_what_ended_before_it_began_by_no_wish_is_a_failed_start(
     began_at: float | None, why: Reason, expected: bool
 ) -> None:
-    assert is_launch_failure(unit(began_at=began_at), why) is expected
+    assert is_launch_failure(unit(began_at=began_at), why.ended_by) is expected
 
 
 def test_a_failed_start_counts_unless_starts_are_paused_or_its_machines_never_started() -> None:
-    assert is_counted(State(), NOT_UP)
-    assert is_counted(State(), LOST)
-    assert not is_counted(State(), because.BootTimeout(limit="start"))
-    assert not is_counted(State(paused=Paused(since=0.0, why="x")), NOT_UP)
+    assert is_counted(State(), NOT_UP.ended_by)
+    assert is_counted(State(), LOST.ended_by)
+    assert not is_counted(State(), because.BootTimeout(limit="start").ended_by)
+    assert not is_counted(State(paused=Paused(since=0.0, why="x")), NOT_UP.ended_by)
 
 
 def test_the_first_wait_is_none_and_each_next_one_twice_as_long_up_to_the_longest() -> None:

@@ -114,8 +114,7 @@ def placed(**kw: Any) -> f.UnitPlaced:
         (f.HostCordoned(host="h1", reason="r", user="o"), ()),
         (placed(), ()),
         (placed(reason=because.Resumes(from_hosts=["h3"])), ()),
-        (placed(reason=because.Balanced(from_hosts=["h3", "h4"])), ("h1", "h2", "h3", "h4")),
-        (placed(reason=because.Balanced()), ("h1", "h2")),
+        (placed(moved_from=("h3", "h4")), ("h1", "h2", "h3", "h4")),
     ],
 )
 def test_of_which_hosts_nothing_is_known_any_more(fact: f.Fact, hosts: tuple[str, ...]) -> None:

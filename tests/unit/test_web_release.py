@@ -6,6 +6,8 @@ import pytest
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Cause
+from schemas.reasons import Reason
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import STABLE_S, Plan, Roll, Seen, Stage, Terms
@@ -91,6 +93,10 @@ def test_who_leaves_and_how_many_start(
     assert len(there) + start <= max(most, len(there))
 
 
+def closed(why: Reason) -> f.AttemptClosed:
+    return f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.FAILED, why=why)
+
+
 def test_in_the_order_given() -> None:
     instances = sorted(seen("1s 1s 1s 2s"), key=lambda one: -one.number)
     assert wr.plan(ROLLING, instances, Terms(1, 1, 3), 3, NOW).leave == ("web.3", "web.2")
@@ -102,7 +108,9 @@ def test_both_bounds_0_is_one_more_first() -> None:
 
 
 def test_after_a_failure_nobody_leaves_until_one_has_stood() -> None:
-    shaken = Roll(wanted=2, stage="rolling", asked=2, good=(1,), failures=1, failed="web.3", cause="vm_ended")
+    shaken = Roll(
+        wanted=2, stage="rolling", asked=2, good=(1,), failures=1, failed="web.3", failed_why=because.EndedVm()
+    )
     assert wr.plan(shaken, seen("1s 1s 2s"), Terms(0, 1, 3), 2, NOW) == Plan((), 3, 0, 3)
     assert wr.plan(shaken, seen("1s 1s 2S"), Terms(0, 1, 3), 2, NOW) == Plan(("web.1",), 3, 1, 3)
     assert wr.plan(shaken, seen("1s 1s 2u 2s"), Terms(0, 1, 3), 2, NOW).leave == ()
@@ -143,7 +151,7 @@ def test_a_release_stands_when_it_is_ready_if_that_takes_longer() -> None:
     terms = Terms(0, 1, 3, 2 * STABLE_S)
     assert not wr.has_stood(ROLLING, seen("2S"), terms, NOW)
     assert wr.has_stood(ROLLING, seen("2S"), terms, NOW + STABLE_S)
-    assert wr.ended(ROLLING, seen("2S")[0], because.ProgramEnded(), (), terms, NOW).failures == 1
+    assert wr.ended(ROLLING, seen("2S")[0], closed(because.ProgramEnded()), (), terms, NOW).failures == 1
 
 
 @pytest.mark.parametrize(
@@ -218,7 +226,9 @@ def test_the_next_word(roll: Roll, text: str, fields: dict[str, int], said: tupl
 
 
 def test_a_word_says_why() -> None:
-    roll = Roll(wanted=2, stage="rolling", asked=2, good=(0, 1), failures=3, failed="web.9", cause="boot_timeout")
+    roll = Roll(
+        wanted=2, stage="rolling", asked=2, good=(0, 1), failures=3, failed="web.9", failed_why=because.BootTimeout()
+    )
     found = wr.change(roll, None, seen("1s"), Terms(0, 1, 3), 1, NOW, "web")
     assert found is not None
     assert (found.back_to, type(found.reason)) == (1, because.ReleaseFailed)
@@ -269,23 +279,25 @@ def test_what_counts_as_a_failure() -> None:
     booting, serving, old = seen("2b 2s 1s")
 
     def count(one: Seen, code: because.Kind) -> int:
-        return wr.ended(ROLLING, one, code(), (), TERMS, NOW).failures
+        return wr.ended(ROLLING, one, closed(code()), (), TERMS, NOW).failures
 
-    assert [count(booting, code) for code in wr.FAILURES] == [1, 1, 1, 1, 1]
+    kinds = [kind for kind in because.REASONS if kind.CAUSE in wr.FAILURES]
+    assert {kind: count(booting, kind) for kind in kinds} == dict.fromkeys(kinds, 1)
+    assert {kind.CAUSE for kind in kinds} | {Cause.START_TIMEOUT} == set(wr.FAILURES)
     assert count(serving, because.ProgramEnded) == 1  # it came up, and did not stay
     assert count(serving, because.EndedVm) == 0  # nobody says that its program ended: its VM was taken with its host's
     assert [
         count(booting, code) for code in (because.LostHost, because.Reclaimed, because.ScaleDown, because.Drained)
     ] == [0] * 4
     assert count(old, because.EndedVm) == 0
-    stood = wr.ended(ROLLING, booting, because.EndedVm(), seen("2S"), TERMS, NOW)
+    stood = wr.ended(ROLLING, booting, closed(because.EndedVm()), seen("2S"), TERMS, NOW)
     assert (stood.failures, stood.stood) == (0, (2,))  # another one has stood
-    assert wr.ended(stood, booting, because.EndedVm(), (), TERMS, NOW) is stood
+    assert wr.ended(stood, booting, closed(because.EndedVm()), (), TERMS, NOW) is stood
 
 
 def test_failures_are_forgotten_once_one_has_stood() -> None:
-    roll = Roll(wanted=2, failures=2, failed="web.4", cause="vm_ended")
-    after = wr.ended(roll, seen("2S")[0], because.ScaleDown(), (), TERMS, NOW)
+    roll = Roll(wanted=2, failures=2, failed="web.4", failed_why=because.EndedVm())
+    after = wr.ended(roll, seen("2S")[0], closed(because.ScaleDown()), (), TERMS, NOW)
     assert (after.failures, after.failed, after.stood) == (0, "", (2,))
 
 
@@ -294,7 +306,7 @@ def test_release_0_begins_anew_when_it_is_configured_otherwise() -> None:
     roll = wr.configured(roll, 7)
     assert (roll.good, roll.stood, roll.first) == ((), (), 7)
     old, new = Seen("web.7", 7, 0, NOW - STABLE_S), Seen("web.8", 8, 0, None)
-    roll = wr.ended(roll, new, because.EndedVm(), [old], TERMS, NOW)
+    roll = wr.ended(roll, new, closed(because.EndedVm()), [old], TERMS, NOW)
     assert roll.failures == 1  # that the old ones stand says nothing
     assert wr.began(roll, old).good == ()
     stopped = told(roll, "stopped", 0)

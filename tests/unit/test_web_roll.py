@@ -9,6 +9,7 @@ import pytest
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.reasons import Reason
 from schemas.releases import Release
 from services.scheduler.core.web import release as wr
 from services.scheduler.core.web.release import GOOD_MAX, STABLE_S, Roll, Seen, Terms
@@ -18,7 +19,7 @@ NOW = 1000.0
 TERMS = Terms(0, 1, 3)
 ROLLING = Roll(wanted=2, stage="rolling", asked=2, good=(1,))
 FAILED = Roll(
-    wanted=2, stage="rolling", asked=2, good=(1,), failures=2, failed="web.9", cause="boot_timeout", details={"exit": 3}
+    wanted=2, stage="rolling", asked=2, good=(1,), failures=2, failed="web.9", failed_why=because.ProgramEnded(exit=3)
 )
 
 
@@ -80,6 +81,10 @@ def test_with_both_bounds_0_there_is_one_more_for_a_while(given: tuple[int, int]
 
 def word(state: str, release: int = 2, **fields: Any) -> f.ReleaseChanged:
     return f.ReleaseChanged(dept="web", release=release, state=state, reason=because.Rolling(), **fields)  # type: ignore[arg-type]
+
+
+def closed(why: Reason) -> f.AttemptClosed:
+    return f.AttemptClosed(unit="web.1", attempt=1, disposal=f.Disposal.FAILED, why=why)
 
 
 def test_what_is_wanted_anew_has_not_failed_and_nobody_gave_anything_up() -> None:
@@ -159,19 +164,19 @@ def test_what_ends_before_its_release_has_stood_is_a_failure_of_it(
     roll: Roll, seen: Seen, code: because.Kind, failures: int
 ) -> None:
     said = {"exit": 9} if code is because.ProgramEnded else {}
-    after = wr.ended(roll, seen, code(**said), (), TERMS, NOW)
+    after = wr.ended(roll, seen, closed(code(**said)), (), TERMS, NOW)
     assert after.failures == failures
     if failures == roll.failures + 1:
-        assert (after.failed, after.cause, after.details) == (seen.unit, because.tag(code), said)
+        assert (after.failed, after.failed_why) == (seen.unit, code(**said))
     elif failures:
         assert after is roll
     else:
-        assert after == changed(roll, failures=0, failed="", cause="", details={}, stood=(2,))
+        assert after == changed(roll, failures=0, failed="", failed_why=None, stood=(2,))
 
 
 def test_the_last_that_have_stood_are_remembered() -> None:
     roll = changed(ROLLING, stood=tuple(range(10, 10 + GOOD_MAX)))
-    after = wr.ended(roll, one(served_s=None), because.EndedVm(), [one(served_s=STABLE_S)], TERMS, NOW)
+    after = wr.ended(roll, one(served_s=None), closed(because.EndedVm()), [one(served_s=STABLE_S)], TERMS, NOW)
     assert after.stood == (*range(11, 10 + GOOD_MAX), 2)
 
 
@@ -186,9 +191,7 @@ def test_release_0_begins_anew_and_the_others_stay_as_they_are() -> None:
     roll = changed(FAILED, good=(0, 1), stood=(0, 1))
     assert wr.configured(roll, 7) == changed(roll, good=(1,), stood=(1,))
     roll = changed(roll, wanted=0, stage="stopped")
-    after = changed(
-        roll, good=(1,), stood=(1,), first=7, failures=0, failed="", cause="", details={}, again="configuration"
-    )
+    after = changed(roll, good=(1,), stood=(1,), first=7, failures=0, failed="", failed_why=None, again="configuration")
     assert wr.configured(roll, 7) == after
 
 
@@ -339,7 +342,7 @@ def test_a_roll_tells_how_many_are_there_and_who_is_not_ready_yet() -> None:
     assert (type(reason), because.fields(reason)) == (because.Rolling, told)
     reason = wr.why(FAILED, [one(2, served_s=9.0)], terms, NOW)
     assert reason is not None
-    last: dict[str, Any] = {"exit": 3, "unit": "web.9", "cause": "boot_timeout"}
+    last: dict[str, Any] = {"exit": 3, "unit": "web.9", "cause": "program_ended"}
     assert because.fields(reason) == {"release": 2, "instances": 1, "others": 0, "failures": 2, **last}
     shaken = wr.why(changed(FAILED, stage="complete"), [one(1)], terms, NOW)
     assert shaken is not None

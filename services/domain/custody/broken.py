@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import reasons as because
+from schemas.causes import Cause
 from schemas.reasons import Reason
 from services.domain.custody.state import Broken
 
@@ -15,6 +16,19 @@ _BROKEN: Final[dict[Broken, type[Reason]]] = {
     Broken.VM_ENDED: because.EndedVm,
     Broken.NOT_SAVED: because.NotSaved,
 }
+
+
+_CAUSES: Final = {
+    Broken.HOST_RELEASED: Cause.RECLAIMED,
+    Broken.HOST_SEIZED: Cause.SEIZED,
+    Broken.HOST_LOST: Cause.HOST_LOST,
+    Broken.VM_ENDED: Cause.VM_ENDED,
+    Broken.NOT_SAVED: Cause.NOT_SAVED,
+}
+
+
+def cause_of(broken: Broken) -> Cause:
+    return _CAUSES[broken]
 
 
 def why_broken(broken: Broken) -> Reason:

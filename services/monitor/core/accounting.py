@@ -35,7 +35,7 @@ from typing import Any, Final, get_args
 from msgspec.structs import replace
 
 from schemas import facts as f
-from schemas import reasons as because
+from schemas.causes import FAILED, TAKEN, Cause
 from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
 from services.domain.custody.checkpoints import counts
@@ -52,9 +52,7 @@ OWN_PRODUCTION: Final = "(production)"
 SILENCE_MAX_MS: Final = (
     60 * DAY_MS
 )  # no fact for longer: most of it is measured by the day, or its hours would take minutes
-_TAKEN: Final = because.tags(because.Reclaimed, because.Preempted, because.HostTaken, because.HostDrained)
-_FAILED: Final = because.tags(because.LostHost, because.EndedVm, because.BootTimeout, because.NotSaved)
-_NO_NOTICE: Final = {"preempted": OWN_PRODUCTION, "host_drained": "(cordoned)"}  # who has the host
+_NO_NOTICE: Final = {Cause.PREEMPTED: OWN_PRODUCTION, Cause.DRAINED: "(cordoned)"}  # who has the host
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
 
@@ -251,7 +249,7 @@ class Accounting:
         if run is not None:
             self._over(fact.unit, run)
             self.state.losses.pop(fact.unit, None)  # the attempt before can say nothing any more
-            if fact.why.code in _TAKEN and fact.disposal in (*_KEPT, *_AGAIN):
+            if fact.cause in TAKEN and fact.disposal in (*_KEPT, *_AGAIN):
                 self._row(run.key).preempted += 1
             if fact.disposal in _KEPT:
                 self.state.work[fact.unit] = Work(run.risked(self.state.at), run.before.kept)
@@ -263,7 +261,7 @@ class Accounting:
 
     def _judge(self, fact: f.AttemptClosed, run: Run) -> None:
         """What came of what it used (`goodput`)."""
-        cause = PREEMPTED if fact.why.code in _TAKEN else FAULT if fact.why.code in _FAILED else ""
+        cause = PREEMPTED if fact.cause in TAKEN else FAULT if fact.cause in FAILED else ""
         self.goodput.settle(fact.unit)
         if is_instance(fact.unit):
             self.goodput.over(fact.unit, good=run.began_at is not None, cause=cause or "stopped")
@@ -336,12 +334,12 @@ class Accounting:
             book.span(begin, dept).used += run.cores * length
 
     def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
-        code, to = fact.why.code, tuple[str, ...]()
-        if code in _NO_NOTICE:
-            to = (_NO_NOTICE[code],)
-        elif code in _TAKEN:
-            to = self.state.claimants.get(dept, (f"({code})",))
-        elif code not in _FAILED:
+        cause, to = fact.cause, tuple[str, ...]()
+        if cause in _NO_NOTICE:
+            to = (_NO_NOTICE[cause],)
+        elif cause in TAKEN:
+            to = self.state.claimants.get(dept, (f"({cause})",))
+        elif cause not in FAILED:
             return
         killed = fact.disposal is Disposal.KILL
         amount = run.risked(self.state.at) + (run.before.kept if killed else 0)

@@ -19,6 +19,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import TAKEN, Cause
 from schemas.ids import is_instance, job_of
 from services.domain.core import Handlers
 from services.domain.custody.custody import Custody
@@ -32,7 +33,6 @@ FLAP_WINDOW_S: Final = 600.0
 # A job waits for seconds on a quiet cloud, and for days on a full one.
 WAIT_S: Final = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 604_800.0)
 OUTCOMES: Final = ("completed", ENDED_EARLY, "failed", "timeout", "cancelled", "killed")
-_TAKEN: Final = because.tags(because.Reclaimed, because.Preempted, because.HostTaken, because.HostDrained)
 _AGAIN: Final = (f.Disposal.REQUEUE, f.Disposal.KILL, f.Disposal.SUSPEND, f.Disposal.MIGRATE)
 CAUSES: Final = (
     *because.tags(
@@ -46,7 +46,7 @@ CAUSES: Final = (
         because.Cordoned,
         because.DepartmentRemoved,
     ),
-    *_TAKEN,
+    *map(str, TAKEN),
 )
 
 
@@ -119,12 +119,12 @@ class Tallies:
 
     def _closed(self, fact: f.AttemptClosed, _meta: Meta) -> None:
         """Rule 3."""
-        unit, code = self.custody.state.units.get(fact.unit), fact.why.code
-        if unit is None or is_instance(fact.unit) or code not in _TAKEN or fact.disposal not in _AGAIN:
+        unit, cause = self.custody.state.units.get(fact.unit), fact.cause
+        if unit is None or is_instance(fact.unit) or cause not in TAKEN or fact.disposal not in _AGAIN:
             return
-        own = code in ("preempted", "host_drained")  # no notice is behind it
-        noticed = code if own else self.state.noticed.get(unit.dept, code)
-        _add(self.state.preempted, unit.dept, noticed if noticed in CAUSES else code)
+        own = cause in (Cause.PREEMPTED, Cause.DRAINED)  # no notice is behind it
+        noticed = cause if own else self.state.noticed.get(unit.dept, cause)
+        _add(self.state.preempted, unit.dept, str(noticed if noticed in CAUSES else cause))
 
     def _quota(self, fact: f.QuotaChanged, _meta: Meta) -> None:
         if fact.reason is not None and fact.hosts < self.custody.held(fact.dept):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from schemas import facts as f
-from schemas import reasons as because
+from schemas.causes import Basis
 from schemas.config import CloudConfig
 from services.domain.custody.meta import Meta
 
@@ -39,9 +39,9 @@ class State(msgspec.Struct, kw_only=True):
 
 def demanded(state: State, fact: f.DemandChanged, meta: Meta) -> None:
     """Rules 1 and 2.  `fact`: a web department's; of hosts alone it says nothing of signals."""
-    if isinstance(fact.reason, because.RoomBeside):
+    if fact.basis is Basis.HOSTS:
         return
-    if not isinstance(fact.reason, because.SignalMissing):
+    if fact.basis is not Basis.SILENCE:
         state.silent.pop(fact.dept, None)
         return
     load = state.last.get(fact.dept)

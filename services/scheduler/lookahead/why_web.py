@@ -184,7 +184,7 @@ def _failed(core: WebCore, target: int) -> list[Reason]:
     state = core.state
     if state.failed_why is None or core.ready >= target:
         return []
-    return [because.LastFailed(**because.fields(state.failed_why), unit=state.failed, cause=state.failed_why.code)]
+    return [because.LastFailed(**because.failure(state.failed, state.failed_why))]
 
 
 def _silence(core: WebCore, now: float, last: Mapping[str, Last]) -> Reason:

@@ -53,7 +53,7 @@ class BatchCore:
     """The core of batch department `dept`."""
 
     # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds, 3 no moves, 4 no failed starts
-    VERSION = 5
+    VERSION = 7
 
     _rested_at: float  # when the next host has rested
 
@@ -212,8 +212,8 @@ class BatchCore:
         if self.view.jobs.has(fact.unit):
             hosts = self.view.open.get(fact.unit, ())
             self._no_longer_open(fact.unit)
-            self.view.guards.ended(fact.why)
-            self.view.jobs.over(fact.unit, fact.why, hosts)
+            self.view.guards.ended(fact.cause)
+            self.view.jobs.over(fact.unit, fact, hosts)
 
     def _on_reported(self, fact: f.AttemptReported) -> None:
         if self.view.jobs.has(fact.unit):

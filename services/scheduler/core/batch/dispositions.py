@@ -28,11 +28,12 @@ import msgspec
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Cause
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.facts import Disposal
 from schemas.reasons import Reason
 from services.domain.capabilities import can
-from services.domain.custody.broken import why_broken
+from services.domain.custody.broken import cause_of, why_broken
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.faults import FAULTS_MAX, is_fault
@@ -56,18 +57,18 @@ class Dispositions:
         assert unit.broken is not None
         if unit.cancelled:
             return self.close(name, Disposal.CANCELLED, because.Cancelled())
-        why = why_broken(unit.broken)
-        if type(why) in (because.Reclaimed, because.HostTaken):
+        cause, why = cause_of(unit.broken), why_broken(unit.broken)
+        if cause in (Cause.RECLAIMED, Cause.SEIZED):
             return self.preempted(name, why)
-        return self._again(unit, because.EndedVm(**self._words(unit)) if type(why) is because.EndedVm else why)
+        return self._again(unit, cause, because.EndedVm(**self._words(unit)) if cause is Cause.VM_ENDED else why)
 
-    def _again(self, unit: Unit, why: Reason) -> f.AttemptClosed:
+    def _again(self, unit: Unit, cause: Cause, why: Reason) -> f.AttemptClosed:
         """By no wish of anybody: it starts again."""
         state = self.jobs.state
         again = state.again.get(unit.id)
-        if is_launch_failure(unit, why):
-            return start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, why))
-        return requeue(unit.id, unit.attempt, again, self.policy(), why)
+        if is_launch_failure(unit, cause):
+            return start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, cause))
+        return requeue(unit.id, unit.attempt, again, self.policy(), cause, why)
 
     def _words(self, unit: Unit) -> dict[str, Any]:
         """What OpenNebula said of the unit's attempt (rule 6)."""
@@ -84,7 +85,8 @@ class Dispositions:
             return self.close(name, Disposal.TIMEOUT, because.Walltime(walltime_s=self.jobs.job(name).walltime_s))
         words = self._words(self.custody.state.units[name])
         why = because.BootTimeout(limit=limit.kind, boot_timeout_s=policy.boot_timeout_s, **words)
-        return self._again(self.custody.state.units[name], why)
+        cause = Cause.START_TIMEOUT if limit.kind == "start" else Cause.BOOT_TIMEOUT
+        return self._again(self.custody.state.units[name], cause, why)
 
     def preempted(self, name: str, why: Reason, *, saved: bool = False) -> f.AttemptClosed:
         attempt, again = self.custody.state.units[name].attempt, self.jobs.state.again.get(name)
@@ -149,7 +151,7 @@ def close_preempted(
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.SUSPEND, why=why)
     if wish == "kill":
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.KILL, why=why)
-    return requeue(unit, attempt, again, policy, why)
+    return requeue(unit, attempt, again, policy, Cause.RECLAIMED, why)
 
 
 def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
@@ -165,10 +167,12 @@ def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, co
     return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
 
 
-def requeue(unit: str, attempt: int, again: Again | None, policy: BatchPolicy, why: Reason) -> f.AttemptClosed:
+def requeue(
+    unit: str, attempt: int, again: Again | None, policy: BatchPolicy, cause: Cause, why: Reason
+) -> f.AttemptClosed:
     """Back into the queue, or killed if that has happened too often."""
     count, most = (0 if again is None else again.requeues), policy.requeues_max
-    if is_fault(why):
+    if is_fault(cause):
         count, most = (0 if again is None else again.faults), min(FAULTS_MAX, policy.requeues_max)
     if count < most:
         return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why)

@@ -12,23 +12,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas import reasons as because
-from schemas.reasons import Reason
+from schemas.causes import TAKEN, Cause
 
 FAULTS_MAX: Final = 10  # each has run for a while; what has crashed its VM ten times will the eleventh
-TAKEN: Final = (
-    because.Reclaimed,
-    because.Preempted,
-    because.HostTaken,
-    because.HostDrained,
-)  # its hosts were wanted otherwise
-PREEMPTING: Final = (*TAKEN, because.LostHost, because.NotSaved)
-UNRELIABLE: Final = (
-    because.EndedVm,
-    because.BootTimeout,
-)  # it may have been the host: another one is tried if there is one
+PREEMPTING: Final = (*TAKEN, Cause.HOST_LOST, Cause.NOT_SAVED)
+# It may have been the host: another one is tried if there is one.
+UNRELIABLE: Final = (Cause.VM_ENDED, Cause.BOOT_TIMEOUT, Cause.START_TIMEOUT)
 
 
-def is_fault(why: Reason) -> bool:
-    """True if a requeue for `why` of an attempt that had begun counts as a fault, not as a preemption."""
-    return type(why) not in PREEMPTING
+def is_fault(cause: Cause) -> bool:
+    """True if a requeue for it of an attempt that had begun counts as a fault, not as a preemption."""
+    return cause not in PREEMPTING

@@ -27,15 +27,15 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import TAKEN, Cause
 from schemas.config import BatchPolicy
 from schemas.ids import ELEMENT, job_of
-from schemas.reasons import Reason
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.checkpoints import Checkpoints, ran_for
 from services.scheduler.core.batch.dependencies import verdict
-from services.scheduler.core.batch.faults import TAKEN, UNRELIABLE, is_fault
+from services.scheduler.core.batch.faults import UNRELIABLE, is_fault
 from services.scheduler.core.batch.launches import SLOT_WAIT_MAX_S, WAIT_MAX_S, Launches, is_launch_failure
 from services.scheduler.core.batch.priority import Priorities
 from services.scheduler.core.batch.state import ENDED_MAX, WHOLE, Again, Job, State, job_from
@@ -265,8 +265,8 @@ class Jobs:
         else:
             self.state.turn = job.service
 
-    def over(self, unit: str, why: Reason | None, hosts: tuple[str, ...] = ()) -> None:
-        """The unit's attempt is over, or the unit was cancelled while pending.  `why`: of a closing by this department;
+    def over(self, unit: str, closed: f.AttemptClosed | None, hosts: tuple[str, ...] = ()) -> None:
+        """The unit's attempt is over, or the unit was cancelled while pending.  `closed`: by this department;
         `hosts`: where the attempt was."""
         known = self.custody.state.units[unit]
         self._hold_to_its_word(unit, known)
@@ -275,26 +275,24 @@ class Jobs:
             self._end(unit, known.final in ("completed", "stopped"))  # a lease whose time is over ended as it should
             return
         again = self.state.again.setdefault(unit, Again(entered=self.place(unit).entered))
-        before, again.why = again.why, why or again.why
-        again.shuns = hosts if why is not None and type(why) in UNRELIABLE else ()
-        again.preempted += why is not None and type(why) in TAKEN
-        again.moved += why is not None and type(why) is because.Balanced
+        before, cause = again.cause, None if closed is None else closed.cause
+        if closed is not None:
+            again.why, again.cause = closed.why, cause
+        again.shuns = hosts if cause in UNRELIABLE else ()
+        again.preempted += cause in TAKEN
+        again.moved += cause is Cause.MOVED
         if known.suspended:
             again.suspends, again.origin, again.ran_s = again.suspends + 1, hosts, 0.0  # its life is not over
             again.used_s += ran_for(known, self.custody.state.at)
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
-            if (
-                why is not None
-                and type(why) is because.NotSaved
-                and (before is None or type(before) is not because.Balanced)
-            ):
+            if cause is Cause.NOT_SAVED and before is not Cause.MOVED:
                 again.suspends -= 1  # it was a requeue after all, and is told as one
-            if why is not None and is_launch_failure(known, why):
+            if cause is not None and is_launch_failure(known, cause):
                 again.used_s = 0.0
-                self.launches.failed(unit, hosts, why, SLOT_WAIT_MAX_S if self.job(unit).is_local else WAIT_MAX_S)
+                self.launches.failed(unit, hosts, cause, SLOT_WAIT_MAX_S if self.job(unit).is_local else WAIT_MAX_S)
             else:
-                self._enter_again(again, why)
+                self._enter_again(again, cause)
         self.refresh(unit)
 
     def unsaved(self, unit: str) -> None:
@@ -303,8 +301,8 @@ class Jobs:
         again.ran_s = again.used_s
         again.suspends -= 1  # it was a requeue after all
         self.queue.remove(unit)
-        self._enter_again(again, because.NotSaved())
-        again.why = because.NotSaved()
+        self._enter_again(again, Cause.NOT_SAVED)
+        again.why, again.cause = because.NotSaved(), Cause.NOT_SAVED
         self.refresh(unit)
 
     def _hold_to_its_word(self, unit: str, known: Unit) -> None:
@@ -320,15 +318,15 @@ class Jobs:
             for name in waiting:
                 self.refresh(name)
 
-    def _enter_again(self, again: Again, why: Reason | None) -> None:
+    def _enter_again(self, again: Again, cause: Cause | None) -> None:
         """Rule 2; from the beginning of its work, or from its last checkpoint."""
         again.used_s = 0.0
-        if why is None or is_fault(why) or self._policy().requeue_place == "end":
+        if cause is None or is_fault(cause) or self._policy().requeue_place == "end":
             again.entered = self.state.entries
             self.state.entries += 1
-        if why is not None and is_fault(why):
+        if cause is not None and is_fault(cause):
             again.faults += 1
-        elif why is not None:
+        elif cause is not None:
             again.requeues += 1
 
     def closed(self) -> None:

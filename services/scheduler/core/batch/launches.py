@@ -21,8 +21,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas import reasons as because
-from schemas.reasons import Reason
+from schemas.causes import Cause
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
@@ -35,18 +34,17 @@ DOUBLED_MAX: Final = 20  # a float has an end; WAIT_MAX_S comes long before
 FAILURES_MAX: Final = 5  # of a row that began seconds ago: an unlucky job meets two broken hosts, rarely three
 PROVEN_MIN: Final = 3
 HOSTS_MAX: Final = 64  # that are remembered of one unit, the newest
-START: Final = "start"  # `limit` of a BOOT_TIMEOUT whose VMs had not all started
-BEFORE_IT_BEGAN: Final = (because.EndedVm, because.BootTimeout, because.LostHost)
+BEFORE_IT_BEGAN: Final = (Cause.VM_ENDED, Cause.BOOT_TIMEOUT, Cause.START_TIMEOUT, Cause.HOST_LOST)
 
 
-def is_launch_failure(unit: Unit, why: Reason) -> bool:
-    """True if the unit's last attempt, closed for `why`, ended before it began, and nobody wanted that."""
-    return unit.began_at is None and type(why) in BEFORE_IT_BEGAN
+def is_launch_failure(unit: Unit, cause: Cause) -> bool:
+    """True if the unit's last attempt, closed for `cause`, ended before it began, and nobody wanted that."""
+    return unit.began_at is None and cause in BEFORE_IT_BEGAN
 
 
-def is_counted(state: State, why: Reason) -> bool:
-    """Rule 2, of an attempt that ended before it began, for `why`."""
-    return state.paused is None and not (isinstance(why, because.BootTimeout) and why.limit == START)
+def is_counted(state: State, cause: Cause) -> bool:
+    """Rule 2, of an attempt that ended before it began, for `cause`."""
+    return state.paused is None and cause is not Cause.START_TIMEOUT
 
 
 def is_its_own(again: Again | None) -> bool:
@@ -65,15 +63,15 @@ class Launches:
         self.waiting: dict[str, float] = {}
         self.failing = dict.fromkeys(unit for unit, again in state.again.items() if again.failed_on)
 
-    def failed(self, unit: str, hosts: tuple[str, ...], why: Reason, most_s: float = WAIT_MAX_S) -> None:
-        """Its attempt there ended before it began, for `why`; it waits for `most_s` at most."""
+    def failed(self, unit: str, hosts: tuple[str, ...], cause: Cause, most_s: float = WAIT_MAX_S) -> None:
+        """Its attempt there ended before it began, for `cause`; it waits for `most_s` at most."""
         again = self.state.again[unit]
         for host in hosts:
             again.failed_on[host] = again.failed_on.pop(host, False)
         while len(again.failed_on) > HOSTS_MAX:
             del again.failed_on[next(iter(again.failed_on))]
         self.failing[unit] = None
-        if is_counted(self.state, why):
+        if is_counted(self.state, cause):
             again.launches += 1
             doubled = min(again.launches - 2, DOUBLED_MAX)
             wait_s = 0.0 if again.launches == 1 else WAIT_FIRST_S * 2.0**doubled

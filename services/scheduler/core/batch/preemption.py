@@ -23,9 +23,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from schemas import reasons as because
+from schemas.causes import Cause
 from schemas.config import BatchPolicy
-from schemas.reasons import Reason
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -47,9 +46,9 @@ class Guards:
     def __init__(self, custody: Custody, state: State, policy: Callable[[], BatchPolicy]) -> None:
         self.custody, self.state, self.policy = custody, state, policy
 
-    def ended(self, why: Reason) -> None:
+    def ended(self, cause: Cause | None) -> None:
         """An attempt was closed: remember it, if it was for a job."""
-        if type(why) is not because.Preempted:
+        if cause is not Cause.PREEMPTED:
             return
         now, times = self.custody.state.at, self.state.made_way
         times.append(now)

@@ -128,6 +128,7 @@ class Rebalance:
             cores=unit.cores,
             memory_mb=unit.memory_mb,
             reason=because.Balanced(from_hosts=[move.source]),
+            moved_from=(move.source,),
         )
         return [closing, placement]
 

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas.causes import Cause
 from schemas.config import OnReclaim
 from schemas.ids import element_id
 from schemas.reasons import Reason
@@ -80,6 +81,7 @@ class Again(msgspec.Struct, kw_only=True):
     origin: tuple[str, ...] = ()  # where it was suspended last
     shuns: tuple[str, ...] = ()
     why: Reason | None = None  # of the last attempt that this department closed
+    cause: Cause | None = None  # its
     moved: int = 0  # attempts that went on where there was more room
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
     launches: int = 0

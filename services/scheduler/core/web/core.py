@@ -37,6 +37,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Basis
 from schemas.config import Department, WebPolicy
 from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
@@ -113,7 +114,7 @@ class WebCore:
 
     # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; 7: what
     # releases answer; 9: whose word the load is; a first start reads them from the journal
-    VERSION = 9
+    VERSION = 11
 
     def __init__(self, custody: Custody, dept: str) -> None:
         self.custody, self.dept = custody, dept
@@ -187,12 +188,12 @@ class WebCore:
     def _on_demand(self, fact: f.DemandChanged, meta: Meta) -> bool:
         if fact.dept != self.dept:
             return False
-        kind, state = type(fact.reason), self.state
+        state = self.state
         self._note_change(fact, meta.at)
-        state.by_person = kind is because.ScaledByPerson or (state.by_person and fact.instances == state.target)
+        state.by_person = fact.basis is Basis.PERSON or (state.by_person and fact.instances == state.target)
         state.target, state.if_idle = fact.instances, fact.if_idle
-        if kind is not because.RoomBeside:  # of hosts alone
-            state.missing = kind is because.SignalMissing
+        if fact.basis is not Basis.HOSTS:
+            state.missing = fact.basis is Basis.SILENCE
         return True
 
     def _note_change(self, fact: f.DemandChanged, at: float) -> None:
@@ -265,8 +266,8 @@ class WebCore:
         if not self._mine(fact.unit):
             return False
         self.inventory.drains(fact.unit)
-        if isinstance(fact.reason, because.Rolling):
-            self.state.followed[fact.unit] = fact.reason.release or 0
+        if fact.release is not None:
+            self.state.followed[fact.unit] = fact.release
         self._count()
         return True
 
@@ -286,9 +287,9 @@ class WebCore:
         state.ended.pop(fact.unit, None)
         state.together.pop(fact.unit, None)
         if counts:
-            state.roll = web_release.ended(state.roll, seen, fact.why, scene.live(), scene.terms, now)
-        if type(fact.why) in web_release.FAILURES and unit.drains_until is None:
-            failures.failed(state, seen, fact.why, now, len(self.inventory.active), counts=counts)
+            state.roll = web_release.ended(state.roll, seen, fact, scene.live(), scene.terms, now)
+        if fact.cause in web_release.FAILURES and unit.drains_until is None:
+            failures.failed(state, seen, fact, now, len(self.inventory.active), counts=counts)
         self._count()
         return True
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from schemas import reasons as because
-from schemas.reasons import Reason
+from schemas import facts as f
+from schemas.causes import Cause
 from services.domain.custody.state import Broken, Unit
 from services.scheduler.core.web.release import STABLE_S, Seen
 from services.scheduler.core.web.state import State
@@ -22,7 +22,6 @@ from services.scheduler.core.web.state import State
 TOGETHER_S: Final = 5.0  # OpenNebula is asked once a second or two, and tells of all VMs then
 BACKOFF_FIRST_S: Final = 0.5
 BACKOFF_MAX_S: Final = 30.0  # a program that is repaired is back within half a minute
-_NOT_READY: Final = (because.NotReady, because.Unreachable)
 
 
 def broke(state: State, unit: Unit, now: float) -> None:
@@ -42,15 +41,15 @@ def counts(state: State, unit: Unit) -> bool:
     return unit.id not in state.together and (unit.began_at is not None or not state.paused)
 
 
-def failed(state: State, seen: Seen, why: Reason, now: float, active: int, *, counts: bool) -> None:
+def failed(state: State, seen: Seen, closed: f.AttemptClosed, now: float, active: int, *, counts: bool) -> None:
     """Rule 1.  The successor of one that was not ready is there already, if there was room for it: `active` ones are left."""
-    state.failed, state.failed_why = seen.unit, why
+    state.failed, state.failed_why = seen.unit, closed.why
     if counts:
         state.failures = 1 if seen.has_served(STABLE_S, now) else state.failures + 1
         state.retry_at = now + backoff_s(state.failures)
-    if type(why) in _NOT_READY:
+    if closed.cause is Cause.NOT_READY:
         state.replaced_at = now
-    if type(why) not in _NOT_READY or active < (state.target or 0):
+    if closed.cause is not Cause.NOT_READY or active < (state.target or 0):
         state.to_replace += 1
 
 

@@ -56,19 +56,20 @@ import msgspec
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Cause
 from schemas.reasons import Reason
 
 STABLE_S: Final = 30.0  # who has served this long has not failed at the start
 GOOD_MAX: Final = 10  # complete releases that are remembered; half of what custody keeps (RELEASES_KEPT)
 FAILURES: Final = (
-    because.EndedVm,
-    because.ProgramEnded,
-    because.BootTimeout,
-    because.NotReady,
-    because.Unreachable,
+    Cause.VM_ENDED,
+    Cause.PROGRAM_ENDED,
+    Cause.BOOT_TIMEOUT,
+    Cause.START_TIMEOUT,
+    Cause.NOT_READY,
 )  # rule 4
 
-_NONE: Final[dict[str, Any]] = {"failed": "", "cause": "", "details": {}}  # no failure
+_NONE: Final[dict[str, Any]] = {"failed": "", "failed_why": None}  # no failure
 Stage = Literal["rolling", "complete", "stopped"]
 
 
@@ -79,8 +80,7 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     first: int = 0  # instances up to this number that are said to run release 0 may run something else
     failures: int = 0  # of the wanted one; none count once it has stood
     failed: str = ""  # the last of them …
-    cause: str = ""  # … why …
-    details: dict[str, Any] = {}  # … and what is known of that
+    failed_why: Reason | None = None  # … and why
     good: tuple[int, ...] = ()  # releases that were complete with one in service, the last one last
     stood: tuple[int, ...] = ()
     again: str = ""  # stopped, and somebody has spoken since: who
@@ -163,17 +163,16 @@ def began(roll: Roll, seen: Seen) -> Roll:
     return _keep(roll) if roll.stage == "complete" and _own(roll, seen) and seen.serves else roll
 
 
-def ended(roll: Roll, seen: Seen, why: Reason, others: Iterable[Seen], terms: Terms, at: float) -> Roll:
+def ended(roll: Roll, seen: Seen, closed: f.AttemptClosed, others: Iterable[Seen], terms: Terms, at: float) -> Roll:
     """An instance was closed at `at`; `others` are live.  Rules 3 and 4."""
     if not _own(roll, seen) or roll.wanted in roll.stood:
         return roll
     if has_stood(roll, chain((seen,), others), terms, at):
         stood = (*roll.stood, roll.wanted)[-GOOD_MAX:]
         return msgspec.structs.replace(roll, stood=stood, failures=0, **_NONE)
-    if type(why) not in FAILURES or (type(why) is because.EndedVm and seen.began_at is not None):
+    if closed.cause not in FAILURES or (closed.cause is Cause.VM_ENDED and seen.began_at is not None):
         return roll
-    last = {"failed": seen.unit, "cause": why.code, "details": because.fields(why)}
-    return msgspec.structs.replace(roll, failures=roll.failures + 1, **last)
+    return msgspec.structs.replace(roll, failures=roll.failures + 1, failed=seen.unit, failed_why=closed.why)
 
 
 def before(roll: Roll) -> int | None:
@@ -296,8 +295,7 @@ def _given_up(roll: Roll, dept: str) -> f.ReleaseChanged:
 
 
 def _failures(roll: Roll) -> dict[str, Any]:
-    last = {"unit": roll.failed, "cause": roll.cause}
-    return {**roll.details, "release": roll.wanted, "failures": roll.failures, **last}
+    return {**because.failure(roll.failed, roll.failed_why), "release": roll.wanted, "failures": roll.failures}
 
 
 def _is_complete(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> bool:
@@ -350,7 +348,7 @@ def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | 
     others = sum(1 for one in seen if one.release != roll.wanted)
     fresh = sum(1 for one in seen if one.serves and not terms.ready(one, now)) if roll.stage == "rolling" else 0
     waits = {"fresh": fresh, "min_ready_s": terms.min_ready_s} if fresh else {}
-    last = {**roll.details, "unit": roll.failed, "cause": roll.cause} if roll.failures else {}
+    last = because.failure(roll.failed, roll.failed_why) if roll.failures else {}
     told = {**last, "release": roll.wanted, "instances": here, "others": others, "failures": roll.failures, **waits}
     return because.Rolling(**told)
 
