@@ -4,7 +4,7 @@ Rules of an order
   O1  It answers, whatever the situation, with a plan of the right form: units that wait, each once, as many hosts as they need;
       who waits, for whom room is kept, and the rest, in the right form too.  So does `hosts`, if it has it.
   O2  The same situation gives the same starts: again, after others were asked about, and after a restart.
-  O3  It changes nothing that it is shown.
+  O3  It changes nothing that it is shown, nor does what it tells when somebody asks why others wait.
   O4  Nothing is placed where it does not fit, beside what runs and what it starts itself; never on cordoned hosts.  Only
       best-effort makes way, and only what runs.
   O5  A lane's allowance holds: an array's throttle, and what limits of users leave.
@@ -92,7 +92,9 @@ def _same(checked: Checked, case: Case) -> None:
 def _changes_nothing(checked: Checked, case: Case) -> None:
     department = checked.at(case)
     situation, before = department.situation(), department.picture()
-    checked.order.plan(situation)
+    plan = checked.order.plan(situation)
+    for each in [plan] if plan.rest is None else [plan, plan.rest(situation.now)]:
+        _form_of_waits(situation, each)
     demand(department.picture() == before, "queue, room, forecast or state are not what they were before it was asked")
 
 

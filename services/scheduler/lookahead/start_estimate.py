@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas import reasons as because
@@ -41,12 +41,10 @@ from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
 from services.domain.sharing.lending import bounds
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.core.batch.dependencies import verdict
 from services.scheduler.core.policies.order import Reserved
 from services.scheduler.core.state.shape import Place
 from services.scheduler.lookahead import why as batch_why
 from services.scheduler.lookahead.last_pass import LastPass
-from services.scheduler.lookahead.lease_why import why_slot
 from services.scheduler.lookahead.snapshot import Snapshot
 
 STEPS_MAX: Final = (
@@ -55,7 +53,6 @@ STEPS_MAX: Final = (
 HOST_STEPS_MAX: Final = 4_000  # … times hosts held, where a decision costs half a millisecond a host (`conservative`)
 CONFIRMED_MIN: Final = 40  # with fewer moments to look at, reservations stand as the order gives them
 FIRST: Final = 50  # units of the queue that are looked at when nobody is named: more than one screen shows
-WHYS_MAX: Final = 5  # units that are told in full what is short: with some orders that takes a pass for each
 EPSILON_S: Final = 1e-6  # of float sums of one and the same time limit
 
 
@@ -221,17 +218,11 @@ class _Ahead:
         """What can be said without looking ahead: a time slot that was agreed, and what no end of another job changes."""
         core, booking = self.core, self.core.view.jobs.queue.bookings.get(unit)
         if booking is not None and booking.start_at >= self.now:
-            why = why_slot(Snapshot(core, self.now, self._last), booking)
+            why = batch_why.why_slot(Snapshot(core, self.now, self._last), booking)
             at, sure = (booking.start_at, Sure.PLANNED) if core.view.order.keeps_slots else (None, Sure.CANNOT_SAY)
             return Foreseen(start_at=at, sure=sure, because=why)
-        job, never = core.view.jobs.job(unit), cast(Reason | None, None)
-        failed = [d for d in job.after if verdict(d, core.state, self.custody) not in ("met", "waits")]
-        if not core.view.active:
-            never = because.DepartmentRemoved()
-        elif failed:
-            never = because.DependencyFailed(condition=failed[0].condition, job=failed[0].job)
-        elif self.custody.state.units[unit].held:
-            never = because.Held(unit=unit)
+        told = batch_why.before_hosts(core, unit, self.now)
+        never = next((each for each in told if isinstance(each, (because.Held, *batch_why.NEVER_STARTS))), None)
         return None if never is None else Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=never)
 
     def _word(self, unit: str) -> Foreseen:
@@ -251,7 +242,7 @@ class _Ahead:
         """It has not started in the copy: how far was looked, or what is short when all has ended."""
         if self._steps >= self._most:
             return because.TooFar(ends=self._ended, ahead_s=round(self.at - self.now))
-        told = batch_why.why(self.core, unit, self.at) if len(self.units) <= WHYS_MAX else []
+        told = batch_why.why(self.core, unit, self.at, self._last)
         return told[0] if told else because.WaitsForHosts()
 
     def _may_be_claimed(self) -> int | None:

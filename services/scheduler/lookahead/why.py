@@ -12,7 +12,8 @@ Rules
   5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
      its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
-  7. A lease with a time slot is told of that first (`lease_why`); what else there is only if the slot has begun without it.
+  7. A lease with a time slot is told of that first: before it when it begins, as things are on how many hosts and who makes
+     way, or that the order keeps no times; in it by how much it is late, and what else keeps it; after it that nothing helps.
   8. An array is explained by its first element that is not final, named in `unit`.
   9. A job that needs more hosts than the department can have is told so: what other departments hold by guarantee, or by their
      least number of instances, does not come back when load falls or jobs end.
@@ -22,6 +23,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Final
+
+import msgspec
 
 from schemas import reasons as because
 from schemas.config import WebPolicy
@@ -37,9 +40,8 @@ from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.dependencies import verdict
 from services.scheduler.core.batch.launches import FAILURES_MAX
 from services.scheduler.core.batch.state import Job
-from services.scheduler.core.state.shape import Shape
+from services.scheduler.core.state.shape import Booking, Shape
 from services.scheduler.lookahead.last_pass import LastPass
-from services.scheduler.lookahead.lease_why import why_slot
 from services.scheduler.lookahead.snapshot import Snapshot
 
 QUEUE_MAX: Final = 1000  # entries of one answer: about 100 kB
@@ -185,7 +187,7 @@ def _checkpoint(core: BatchCore, unit: str, now: float) -> dict[str, Any]:
 
 def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iterator[Reason]:
     core, now = snapshot.core, snapshot.now
-    job, before = core.view.jobs.job(unit), list(_before_hosts(core, unit, now))
+    job, before = core.view.jobs.job(unit), list(before_hosts(core, unit, now))
     yield from before
     booking = snapshot.queue.bookings.get(unit)
     if booking is not None:
@@ -209,7 +211,27 @@ def _has_room(room: Reason) -> bool:
     return isinstance(room, because.WaitsForHosts) and room.short == 0
 
 
-def _before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
+def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
+    """The first reason of a lease that waits for its slot, or in it."""
+    core, now = snapshot.core, snapshot.now
+    starts_at, ends_at = booking.start_at, booking.ends_at
+    if now >= booking.ends_at:
+        return because.LeaseOver(starts_at=starts_at, ends_at=ends_at)
+    if now >= booking.start_at:
+        return because.LeaseLate(late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
+    in_s = round(booking.start_at - now, 3)
+    if not core.view.order.keeps_slots:
+        return because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at, order=str(core.view.policy.order))
+    snapshot.last.work_out(booking.unit)
+    slot = snapshot.last.reserved(booking.unit)
+    told = because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at)
+    if slot is None:
+        return told
+    victims = list(slot.victims)
+    return msgspec.structs.replace(told, hosts=len(slot.hosts), nodes=booking.shape.nodes, victims=victims)
+
+
+def before_hosts(core: BatchCore, unit: str, now: float) -> Iterator[Reason]:
     """What keeps it from being looked at."""
     job, failed, waits = core.view.jobs.job(unit), [], []
     for dependency in job.after:
