@@ -201,4 +201,4 @@ def test_what_people_read() -> None:
     assert "  How sure: by the time limits of other jobs; most end sooner." in later
     assert "  With --time 0:30:00 it would start now on h3." in later
     never = render(answer(forecast=forecast(None, code="held", unit="9"))).splitlines()
-    assert never[1] == "  Nobody can say when it would start."
+    assert never[1] == "  Its start cannot be predicted."
