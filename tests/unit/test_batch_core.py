@@ -15,7 +15,7 @@ from tests.support.entered import entered
 from tests.support.scheduling import closed, cluster, core, decide, placed, wait_for
 from tests.support.world import World, batch, cloud
 
-FILES_MAX = 11  # ten, and what is free at all (`capacities`) for the demand, which a first job changes
+FILES_MAX = 10
 
 # --------------------------------------------------------------------------------------------------------------- placement
 

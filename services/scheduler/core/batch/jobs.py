@@ -52,6 +52,7 @@ class Jobs:
         self.queue = Queue(self.length_s, self._budgets())
         self.priorities = Priorities(custody, dept, state, self.job)
         self.priorities.look(custody.state.at)
+        self.aging = self.priorities.ages
         self.checkpoints = Checkpoints(custody, state)
         self.launches = Launches(custody, state)
         self.at = custody.state.at  # until then it has been looked at who waits after starts that failed
@@ -188,12 +189,18 @@ class Jobs:
             self.refresh(unit)
 
     def ranked(self, now: float, room: Room | None = None) -> Queue:
-        """The queue in the order of `now` (`priority`).  With `room`: an order that time changes stays if nothing fits."""
-        room = room if self.priorities.ages else None
+        """The queue in the order of `now` (`priority`): time changes it only where jobs age, and with `room` it stays as it is
+        if nothing fits."""
+        if not self.aging:
+            return self.queue
         matters = self.priorities.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
-        if matters and self.priorities.look(now):
-            self.queue.rank_again(self.priorities.ranks)
+        if matters:
+            self._rank(now)
         return self.queue
+
+    def _rank(self, now: float) -> None:
+        if self.priorities.look(now):
+            self.queue.rank_again(self.priorities.ranks)
 
     def held(self, name: str) -> None:
         """A person holds the unit."""
@@ -226,6 +233,9 @@ class Jobs:
 
     def configured(self, opened: Iterable[str]) -> None:
         """The configuration is another one.  `opened`: units with an open attempt."""
+        self.aging = self.priorities.ages
+        if not self.aging:  # else the next decision takes in its moment
+            self._rank(self.custody.state.at)
         old, new = self.queue.budgets, self._budgets()
         if old is None and new is None:
             return
