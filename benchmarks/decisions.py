@@ -121,7 +121,7 @@ class Bench:
         self.write(
             "admission", [f.JobCancelled(job=unit, user="root") for unit in list(self.core.view.jobs.queue.where)]
         )
-        free = sum(free.cores for free in self.core.view.room.free.values())
+        free = sum(free.size.cores for free in self.core.view.room.free.values())
         for service in SERVICES if self.policy.services else ("",):
             fields = {"cores": 1, "memory_mb": 1, "service": service, "walltime_s": RUNNING_S}
             self.write("admission", [self.submit(**fields) for _ in range(free)])

@@ -12,6 +12,7 @@ import msgspec
 
 from schemas.ranges import about, between, positive
 from schemas.requests_base import INSTANCES_MAX
+from schemas.size import FIELDS, Size
 from schemas.validation import WORDS
 
 DAY_S: Final = 86_400.0
@@ -336,6 +337,11 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
         float, between(0, DAY_S, "an instance serves for this long before it counts in a rolling update; 0: at once")
     ] = 5.0
     options: Annotated[dict[str, Option], about("settings of a rule that is a plug-in")] = {}
+
+    @property
+    def instance(self) -> Size:
+        """What one instance needs."""
+        return Size._make(getattr(self, f"instance_{field}") for field in FIELDS)
 
 
 class Department(_Config, frozen=True, kw_only=True):

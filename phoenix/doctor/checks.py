@@ -18,6 +18,7 @@ from typing import Any, Final
 from phoenix.doctor.endpoint import is_loopback
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.requirements import REAL, Wanted
+from schemas.size import total
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight
 from services.executor.opennebula.template import TemplateError, Templates
@@ -91,10 +92,9 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
         return [
             fail("hosts", f"none of {len(found)} hosts is usable: {told}", "onehost show HOST; onehost enable HOST")
         ]
-    cores = sum(host_sight(host).cores for host in usable)
-    memory_gb = sum(host_sight(host).memory_mb for host in usable) // 1024
+    size = total(host_sight(host).size for host in usable)
     clusters = sorted({host.findtext("CLUSTER") or "-" for host in usable})
-    says = f"{told}: {cores} cores, {memory_gb} GiB, in cluster {', '.join(clusters)}"
+    says = f"{told}: {size.cores} cores, {size.memory_mb // 1024} GiB, in cluster {', '.join(clusters)}"
     says += f"; {every - len(found)} more are left out by [hosts]" if every > len(found) else ""
     idle = len(usable) < len(found)
     head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)

@@ -18,6 +18,7 @@ from typing import Final
 from phoenix.doctor.endpoint import Endpoint, Trouble
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.requirements import Wanted
+from schemas.size import Size
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates
@@ -46,7 +47,7 @@ def dry_run(endpoint: Endpoint, wanted: Wanted, host: int | None) -> list[Findin
 
 
 def _allocate(endpoint: Endpoint, templates: Templates, cloud: str, attempt: int, cores: int) -> int:
-    call = Allocate("dry-run", attempt, 0, "", cores, MEMORY_MB, f"dry-run/{attempt}/0")
+    call = Allocate("dry-run", attempt, 0, "", Size(cores, MEMORY_MB), f"dry-run/{attempt}/0")
     text = templates.of(cloud, call)
     return int(endpoint.ask(lambda one: one.vm.allocate(text, True)))
 

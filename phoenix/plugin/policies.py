@@ -15,6 +15,7 @@ from schemas import reasons as because
 from schemas.config import BatchPolicy, Option, WebPolicy
 from schemas.options import read as settings
 from schemas.reasons import Reason
+from schemas.size import NOTHING, Size, total
 from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies.order import (
     Order,
@@ -44,6 +45,7 @@ from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
 __all__ = [
+    "NOTHING",
     "BatchPolicy",
     "Candidate",
     "Choice",
@@ -70,6 +72,7 @@ __all__ = [
     "Shape",
     "Shares",
     "Situation",
+    "Size",
     "Start",
     "Track",
     "Wait",
@@ -84,4 +87,5 @@ __all__ = [
     "percent",
     "push_next",
     "settings",
+    "total",
 ]

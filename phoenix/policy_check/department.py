@@ -15,8 +15,10 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, CloudConfig
 from schemas.config import Department as Configured
+from schemas.dimensions import words
 from schemas.facts import Fact
 from schemas.ids import element_id
+from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -35,8 +37,7 @@ SERVICES: Final = {"a": 2.0, "b": 1.0}
 
 
 class HostCase(NamedTuple):
-    cores: int
-    memory_mb: int
+    size: Size
     cordoned: bool
 
 
@@ -45,8 +46,7 @@ class JobCase(NamedTuple):
     called; `age_s`: since it was submitted, in seconds."""
 
     nodes: int = 1
-    cores: int = 1
-    memory_mb: int = 256
+    size: Size = Size(1, 256)
     exclusive: bool = False
     walltime_s: float = SHORT_S
     priority: int = 0
@@ -114,14 +114,14 @@ def cases(policy: BatchPolicy) -> st.SearchStrategy[Case]:
 def story(case: Case) -> str:
     """The situation in lines, for a person."""
     lines = [
-        f"  host h{n}: {host.cores} cores, {host.memory_mb} MiB{', cordoned' if host.cordoned else ''}"
+        f"  host h{n}: {words(host.size)}{', cordoned' if host.cordoned else ''}"
         for n, host in enumerate(case.hosts, start=1)
     ]
     plain = JobCase()._asdict()
     for n, job in enumerate(case.jobs, start=1):
         said = {key: value for key, value in job._asdict().items() if value != plain[key]}
-        words = "".join(f", {key} {value}" for key, value in said.items() if key not in ("nodes", "cores"))
-        lines.append(f"  job {n}: {job.nodes} x {job.cores} cores{words}")
+        more = "".join(f", {key} {value}" for key, value in said.items() if key not in ("nodes", "size"))
+        lines.append(f"  job {n}: {job.nodes} x {words(job.size)}{more}")
     if case.running_max is not None:
         lines.append(f"  each user: at most {case.running_max} running jobs")
     return "\n".join(["in this situation:", *(lines or ["  no hosts, no jobs"])])
@@ -173,7 +173,7 @@ class Department:
         self.write("provisioner", f.QuotaChanged(dept=DEPT, hosts=len(hosts), by=NOW), at=0.0)
         for number, host in enumerate(hosts, start=1):
             name = f"h{number}"
-            described = f.HostDescribed(host=name, one_id=number, cores=host.cores, memory_mb=host.memory_mb)
+            described = f.HostDescribed(host=name, one_id=number, **host.size.fields())
             self.write("executor", described, at=0.0)
             self.write("executor", f.HostCleared(host=name), at=0.0)
             self.write("provisioner", f.HostGranted(host=name, dept=DEPT), at=0.0)
@@ -186,8 +186,7 @@ class Department:
             name="job",
             payload="p",
             nodes=job.nodes,
-            cores=job.cores,
-            memory_mb=job.memory_mb,
+            **job.size.fields(),
             exclusive=job.exclusive,
             walltime_s=job.walltime_s,
             priority=job.priority,
@@ -217,8 +216,7 @@ class Department:
             unit=unit,
             attempt=attempt,
             hosts=hosts,
-            cores=shape.cores,
-            memory_mb=shape.memory_mb,
+            **shape.size.fields(),
             exclusive=shape.exclusive,
         )
         self.write(f"scheduler.{DEPT}", placed, at=at)

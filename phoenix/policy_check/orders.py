@@ -23,12 +23,14 @@ from typing import Final, NamedTuple, NoReturn
 from phoenix.policy_check.department import NOW, SERVICES, SHORT_S, Case, Department, HostCase, JobCase, cases, story
 from phoenix.policy_check.rules import EXAMPLES, Broken, Rule, attempt, demand
 from schemas.config import BatchPolicy
+from schemas.dimensions import words
+from schemas.size import Size
 from services.domain.custody.state import Host
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.policies.plugged import wrong_kind, wrong_plan, wrong_reason, wrong_reserved
 
 LATER_S: Final = (0.5, 59.0, 3600.0, 1e6)  # after NOW; the last one is behind every time limit
-LONE: Final = Case((HostCase(4, 2048, False), HostCase(4, 2048, False)), ())
+LONE: Final = Case((HostCase(Size(4, 2048), False), HostCase(Size(4, 2048), False)), ())
 
 
 class Checked(NamedTuple):
@@ -104,8 +106,7 @@ class _Ground:
     def __init__(self, department: Department) -> None:
         self.department = department
         self.units = {name: dict(host.units) for name, host in department.custody.state.hosts.items()}
-        self.cores = {name: host.cores - host.cores_used for name, host in department.custody.state.hosts.items()}
-        self.memory = {n: host.memory_mb - host.memory_used_mb for n, host in department.custody.state.hosts.items()}
+        self.free = {name: host.free for name, host in department.custody.state.hosts.items()}
         self.whole = {name: host.exclusive for name, host in department.custody.state.hosts.items()}
 
     def leave(self, unit: str) -> None:
@@ -116,8 +117,7 @@ class _Ground:
         for host in known.hosts:
             demand(unit in self.units[host], f"{unit!r} shall make way twice")
             del self.units[host][unit]
-            self.cores[host] += known.cores
-            self.memory[host] += known.memory_mb
+            self.free[host] = self.free[host].plus(known.size)
             self.whole[host] = False
 
     def enter(self, start: Start) -> None:
@@ -128,12 +128,11 @@ class _Ground:
             demand(host.cordoned is None, f"{start.unit!r} on {name}, which is cordoned")
             shape = start.shape
             taken = self.whole[name] or (shape.exclusive and bool(self.units[name]))
-            fits = not taken and shape.cores <= self.cores[name] and shape.memory_mb <= self.memory[name]
-            beside = f"{self.cores[name]} cores and {self.memory[name]} MiB are free beside {sorted(self.units[name])}"
+            fits = not taken and shape.size.fits_in(self.free[name])
+            beside = f"{words(self.free[name])} are free beside {sorted(self.units[name])}"
             demand(fits, f"{start.unit!r} does not fit on {name}: {beside}")
             self.units[name][start.unit] = None
-            self.cores[name] -= shape.cores
-            self.memory[name] -= shape.memory_mb
+            self.free[name] = self.free[name].minus(shape.size)
             self.whole[name] = shape.exclusive
 
 
@@ -212,7 +211,7 @@ def _alone(checked: Checked, case: Case) -> None:
     lone = job._replace(nodes=min(2, job.nodes), walltime_s=60.0, elements=0, throttle=0, running=0)
     department = checked.at(LONE._replace(jobs=(lone,)))
     starts = [start.unit for start in checked.order.plan(department.situation()).starts]
-    text = f"{lone.nodes} x {lone.cores} cores, {lone.memory_mb} MiB{', whole hosts' if lone.exclusive else ''}"
+    text = f"{lone.nodes} x {words(lone.size)}{', whole hosts' if lone.exclusive else ''}"
     demand(starts == ["1"], f"one job ({text}) on two empty hosts of 4 cores and 2048 MiB is not started: {starts}")
 
 

@@ -38,6 +38,7 @@ from phoenix.simulate.workload import Outcome, Scenario, Work
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.facts import Fact
+from schemas.size import size_of
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
@@ -149,10 +150,7 @@ class Simulation:
         adopted = f.ConfigAdopted(cloud=CLOUD_ID, custody_rules=RULES, config=config)
         self.journal.append("provisioner", [adopted], 0.0)
         names = [f"h{number:05}" for number in range(1, scenario.hosts + 1)]
-        described = [
-            f.HostDescribed(host=name, one_id=i, cores=scenario.host_cores, memory_mb=scenario.host_memory_mb)
-            for i, name in enumerate(names)
-        ]
+        described = [f.HostDescribed(host=name, one_id=i, **scenario.host.fields()) for i, name in enumerate(names)]
         self.journal.append("executor", described, 0.0)
         self.journal.append("executor", [f.HostCleared(host=name) for name in names], 0.0)
 
@@ -216,8 +214,8 @@ class Simulation:
         most = self.scenario.hosts
         if department is not None and department.maximum is not None:
             most = min(most, department.maximum)
-        fits = work.cores <= self.scenario.host_cores and work.memory_mb <= self.scenario.host_memory_mb
-        one = Much(1, work.nodes * work.cores, work.nodes)
+        fits = size_of(work).fits_in(self.scenario.host)
+        one = Much(1, size_of(work).times(work.nodes), work.nodes)
         bounds = bounds_on(department, work.user, work.quality) if department is not None else ()
         within = all(bound.exceeded(one) is None for bound in bounds)
         return fits and within and work.nodes <= most and self._within_share(department, work, most)
@@ -229,10 +227,9 @@ class Simulation:
             return True
         if not must_comply(policy, work.walltime_s, short=work.short, best_effort=work.best_effort):
             return True
-        host = (self.scenario.host_cores, self.scenario.host_memory_mb)
-        cores, memory_mb = host if work.exclusive else (work.cores, work.memory_mb)
-        shares = Shares(policy, hosts * host[0], hosts * host[1])
-        return shares.complies(work.service, work.nodes * cores, work.nodes * memory_mb)
+        host = self.scenario.host
+        each = host if work.exclusive else size_of(work)
+        return Shares(policy, host.times(hosts)).complies(work.service, each.times(work.nodes))
 
     # -------------------------------------------------------------------------------------------------------- settling
 
@@ -304,8 +301,7 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
         name=str(work.number),
         payload="",
         nodes=work.nodes,
-        cores=work.cores,
-        memory_mb=work.memory_mb,
+        **size_of(work).fields(),
         exclusive=work.exclusive,
         walltime_s=float(work.walltime_s),
         priority=work.priority,

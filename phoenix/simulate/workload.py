@@ -11,6 +11,7 @@ import msgspec
 
 from schemas.config import CloudConfig, OnReclaim
 from schemas.ranges import between
+from schemas.size import FIELDS, Size
 
 UNLIMITED_S: Final = 1e9  # a walltime that nothing reaches
 End = Literal["completed", "killed", "timeout", "cancelled", "failed", "stopped", "refused", "unfinished"]
@@ -128,6 +129,11 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     window_s: float | None = None  # what has not ended by then is unfinished; None: until everything has ended
     latencies: Latencies = Latencies()
     signal_s: float = 20.0  # one load.observed covers so much
+
+    @property
+    def host(self) -> Size:
+        """What each host has."""
+        return Size._make(getattr(self, f"host_{field}") for field in FIELDS)
 
 
 # ---------------------------------------------------------------------------------------------------------------- outcome

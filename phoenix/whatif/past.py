@@ -33,6 +33,7 @@ from schemas.config import CloudConfig
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.journal_record import Line
+from schemas.size import Size
 from services.domain.custody.meta import Meta
 from services.scheduler.edge.plugins import Lack, lacking
 
@@ -269,13 +270,11 @@ def _resize(stage: Stage, at: float, hosts: int | None, joining: Iterable[str]) 
     like = known[max(here)] if here else None
     names = [f"whatif{number:05}" for number in range(1, 1 - beyond)]
     for number, name in enumerate(names):
-        shape = (like.cores, like.memory_mb, dict(like.labels), like.cluster) if like else (1, 1 << 10, {}, "")
-        cores, memory_mb, labels, cluster = shape
+        size, labels, cluster = (like.size, dict(like.labels), like.cluster) if like else (Size(1, 1 << 10), {}, "")
         described = f.HostDescribed(
             host=name,
             one_id=1_000_000 + number,
-            cores=cores,
-            memory_mb=memory_mb,
+            **size.fields(),
             labels=labels,
             cluster=cluster,
         )

@@ -37,6 +37,7 @@ from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from phoenix.plugin.policies import (
+    NOTHING,
     Ending,
     Gap,
     Lane,
@@ -50,12 +51,14 @@ from phoenix.plugin.policies import (
     Room,
     Shape,
     Situation,
+    Size,
     Start,
     because,
     fitting_lanes,
     gap_for,
     newest_of,
     percent,
+    total,
 )
 from phoenix_papers.svmsched.shares import hosts_wanted, needs, shares_of, used_by
 
@@ -133,12 +136,12 @@ class Pass:
 
     def _why_over(self, service: str, lane: Lane, _unit: str, _now: float) -> Reason | None:
         """None: its share would hold it, were it not for the head (rule 6b)."""
-        used, more = self.used.get(service, (0, 0)), needs(lane.key.shape, self.forecast.wholes)
-        after = used[0] + more[0], used[1] + more[1]
-        if self.shares.complies(service, *after):
+        used = self.used.get(service, NOTHING)
+        after = used.plus(needs(lane.key.shape, self.forecast.wholes))
+        if self.shares.complies(service, after):
             return None
         granted = percent(self.shares.granted.get(service, 0))
-        used_pct, would_pct = percent(self.shares.usage(*used)), percent(self.shares.usage(*after))
+        used_pct, would_pct = percent(self.shares.usage(used)), percent(self.shares.usage(after))
         return because.ShareFull(service=service, share_pct=granted, used_pct=used_pct, with_it_pct=would_pct)
 
     def _production(self) -> None:
@@ -166,20 +169,19 @@ class Pass:
 
     # ---------------------------------------------------------------------------------------------------------- shares
 
-    def _after(self, service: str, unit: str, shape: Shape) -> tuple[int, int]:
+    def _after(self, service: str, unit: str, shape: Shape) -> Size:
         """What production of the service would use with the unit (and the head, rule 6b)."""
-        cores, memory_mb = self.used.get(service, (0, 0))
-        parts = [needs(shape, self.forecast.wholes)]
+        parts = [self.used.get(service, NOTHING), needs(shape, self.forecast.wholes)]
         gap = self.gap
         if gap is not None and self.later and unit != gap.head.unit and self._is_heads(service):
             parts.append(needs(gap.shape, self.forecast.wholes))
-        return cores + sum(c for c, _ in parts), memory_mb + sum(m for _, m in parts)
+        return total(parts)
 
     def _is_heads(self, service: str) -> bool:
         return self.gap is not None and self.queue.where[self.gap.head.unit][0].key.kind.service == service
 
     def _complies(self, service: str, unit: str, shape: Shape) -> bool:
-        return self.shares.complies(service, *self._after(service, unit, shape))
+        return self.shares.complies(service, self._after(service, unit, shape))
 
     # ------------------------------------------------------------------------------------------------------------ head
 
@@ -191,9 +193,8 @@ class Pass:
             if place is None or (found is not None and found[0] < place):
                 continue
             shape = lane.key.shape
-            cores, memory_mb = self.used.get(service, (0, 0))
-            more = needs(shape, self.forecast.wholes)
-            within = self.shares.complies(service, cores + more[0], memory_mb + more[1])
+            after = self.used.get(service, NOTHING).plus(needs(shape, self.forecast.wholes))
+            within = self.shares.complies(service, after)
             if within and self.forecast.could_hold(shape):
                 found = place, shape
         return found
@@ -248,7 +249,7 @@ class Pass:
         if self.later:
             return self.now + self.queue.length_s(unit) <= gap.at
         head = gap.shape
-        larger = all(mine >= its for mine, its in zip(shape[:3], head[:3], strict=True))
+        larger = shape.nodes >= head.nodes and head.size.fits_in(shape.size)
         return larger and shape.exclusive >= head.exclusive
 
     # ------------------------------------------------------------------------------------------------------- elections
@@ -341,9 +342,8 @@ class Pass:
         if gap is not None and unit != gap.head.unit and not (self.later and self._harmless(unit, shape, gap)):
             gap.use(hosts, shape)
         self.ground.start(hosts, shape, victims)
-        more, old = needs(shape, self.forecast.wholes), self.used.get(service, (0, 0))
-        used = self.used[service] = (old[0] + more[0], old[1] + more[1])
-        granted, usage = percent(self.shares.granted.get(service, 0)), percent(self.shares.usage(*used))
+        used = self.used[service] = self.used.get(service, NOTHING).plus(needs(shape, self.forecast.wholes))
+        granted, usage = percent(self.shares.granted.get(service, 0)), percent(self.shares.usage(used))
         reason = kind(service=service, used_pct=usage, share_pct=granted)
         self._note(lane, Start(unit, shape, hosts, reason, tuple(victims)))
         heapq.heappop(self.heaps[service])

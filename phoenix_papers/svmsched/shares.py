@@ -11,51 +11,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 
-from phoenix.plugin.policies import BatchPolicy, Ending, Forecast, Free, Shape, Shares, Situation
+from phoenix.plugin.policies import NOTHING, BatchPolicy, Ending, Forecast, Free, Shape, Shares, Situation, Size, total
 
 
 def shares_of(policy: BatchPolicy, forecast: Forecast) -> Shares:
     """Rule 1."""
-    wholes = forecast.wholes.items()
-    return Shares(policy, sum(w.cores * n for w, n in wholes), sum(w.memory_mb * n for w, n in wholes))
+    return Shares(policy, total(whole.size.times(number) for whole, number in forecast.wholes.items()))
 
 
-def used_by(forecast: Forecast) -> dict[str, tuple[int, int]]:
-    """Service -> cores and MiB of its production (rule 2)."""
+def used_by(forecast: Forecast) -> dict[str, Size]:
+    """Service -> what its production has (rule 2)."""
     used = dict(forecast.used)
     for ending in forecast.exclusive.values():
-        cores, memory_mb = used.get(ending.kind.service, (0, 0))
-        more = _beyond(ending, forecast)
-        used[ending.kind.service] = (cores + more[0], memory_mb + more[1])
+        had = used.get(ending.kind.service, NOTHING)
+        used[ending.kind.service] = had.plus(_beyond(ending, forecast))
     return used
 
 
-def _beyond(ending: Ending, forecast: Forecast) -> tuple[int, int]:
+def _beyond(ending: Ending, forecast: Forecast) -> Size:
     """What an exclusive attempt's hosts have beside what its job asked for."""
     wholes = [forecast.held[name] for name in ending.hosts if name in forecast.held]
-    shape = ending.shape
-    return sum(w.cores - shape.cores for w in wholes), sum(w.memory_mb - shape.memory_mb for w in wholes)
+    return total(whole.size.minus(ending.shape.size) for whole in wholes)
 
 
-def hosts_wanted(situation: Situation, kinds: Sequence[tuple[int, int]]) -> int:
-    """Hosts (of `kinds`: cores and MiB of each) of which each service's share would hold all its production, running and
+def hosts_wanted(situation: Situation, kinds: Sequence[Size]) -> int:
+    """Hosts (of `kinds`) of which each service's share would hold all its production, running and
     waiting.  Too many rather than too few: a job whose share is too small for it would wait for ever while hosts are idle."""
     forecast, queue, policy = situation.forecast(), situation.queue, situation.policy
     wanted = used_by(forecast)
     for key, lane in queue.lanes.items():
         if not key.kind.best_effort:
-            cores, memory_mb = wanted.get(key.kind.service, (0, 0))
-            more, units = needs(key.shape, forecast.wholes), queue.allowance(lane)
-            wanted[key.kind.service] = (cores + units * more[0], memory_mb + units * more[1])
-    host = Shares(policy, min((k[0] for k in kinds), default=0), min((k[1] for k in kinds), default=0))
+            more = needs(key.shape, forecast.wholes).times(queue.allowance(lane))
+            wanted[key.kind.service] = wanted.get(key.kind.service, NOTHING).plus(more)
+    host = Shares(policy, Size._make(map(min, zip(*kinds, strict=True))) if kinds else NOTHING)
     granted = host.granted
-    return max((ceil(host.usage(*much) / granted[name]) for name, much in wanted.items() if name in granted), default=0)
+    return max((ceil(host.usage(much) / granted[name]) for name, much in wanted.items() if name in granted), default=0)
 
 
-def needs(shape: Shape, wholes: dict[Free, int]) -> tuple[int, int]:
-    """Cores and MiB that a unit of `shape` will use; of an exclusive one on the smallest hosts that hold it."""
-    cores, memory_mb = shape.cores, shape.memory_mb
+def needs(shape: Shape, wholes: dict[Free, int]) -> Size:
+    """What a unit of `shape` will use; an exclusive one on the smallest hosts that hold it."""
     if shape.exclusive:
         smallest = min((whole for whole in wholes if whole.fits(shape)), default=None)
-        cores, memory_mb = (smallest.cores, smallest.memory_mb) if smallest else (cores, memory_mb)
-    return shape.nodes * cores, shape.nodes * memory_mb
+        if smallest is not None:
+            return smallest.size.times(shape.nodes)
+    return shape.all

@@ -149,7 +149,7 @@ class _Site:
             (host,) = fact.hosts
             self.hosts[host].besides += self.costs.guest_cores
             heapq.heappush(self.booting, (self.now + self.costs.boot_s, int(fact.unit), host))
-            placed_mb = self.journal.custody.state.hosts[host].memory_used_mb
+            placed_mb = self.journal.custody.state.hosts[host].used.memory_mb
             self.memory_most_mb = max(self.memory_most_mb, placed_mb)
 
     def _pass(self, seconds: float) -> None:

@@ -10,11 +10,12 @@ Theory of operation (InterGrid, 4.1 and 4.3)
 Rules
   1. Accepted is what keeps every instant of its interval sound, for itself and for those accepted before.  Whatever placement
      the scheduler chooses, and in whatever order leases start, the next one finds room: best fit needs no luck.
-  2. Conservative, never optimistic: on how many hosts can the others leave too little room for a rank of (cores, memory)?
+  2. Conservative, never optimistic: on how many hosts can the others leave too little room for a rank of a size?
      2.1  A rank spoils at most the one host that it stands on; one that is exclusive spoils it for everybody, and beside a
           lease that is exclusive everybody does.
      2.2  To spoil B hosts by cores the others need all cores but (cores - 1) of each; they have at most
-          sum of min(nodes, B) · cores, because the nodes of a lease are on different hosts.  By memory likewise.
+          sum of min(nodes, B) · cores, because the nodes of a lease are on different hosts.  By every other dimension
+          that the rank needs likewise.
      Exact for leases of whole hosts, and where one size is asked for; else some sets are refused that best fit could place.
   3. Only a part of the known hosts may be the department's, nobody knows which: those that cannot hold the rank are counted
      as its first ones.
@@ -29,16 +30,10 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from schemas.size import NOTHING, Size
+from services.domain.shape import Shape
+
 FOREVER: Final = float("inf")
-
-
-class Part(NamedTuple):
-    """What a lease needs: `nodes` different hosts, `cores` and `memory_mb` on each; `exclusive`: hosts without others."""
-
-    nodes: int
-    cores: int
-    memory_mb: int
-    exclusive: bool
 
 
 class Slot(NamedTuple):
@@ -47,7 +42,7 @@ class Slot(NamedTuple):
     lease: str
     start: float
     end: float
-    part: Part
+    part: Shape
 
 
 class Collision(NamedTuple):
@@ -59,40 +54,41 @@ class Collision(NamedTuple):
 
 
 class Ground:
-    """The hosts, as (cores, memory_mb), of which the department may hold `hosts_max` (None: all)."""
+    """The hosts, by what each has, of which the department may hold `hosts_max` (None: all)."""
 
-    def __init__(self, hosts: Iterable[tuple[int, int]], hosts_max: int | None = None) -> None:
+    def __init__(self, hosts: Iterable[Size], hosts_max: int | None = None) -> None:
         self._hosts = tuple(hosts)
         self._may = len(self._hosts) if hosts_max is None else min(hosts_max, len(self._hosts))
-        self._sums: dict[tuple[int, int], tuple[list[int], list[int]]] = {}
+        self._sums: dict[Size, list[list[int]]] = {}
 
     @property
     def size(self) -> int:
         """How many hosts the department may hold."""
         return self._may
 
-    def able(self, part: Part) -> int:
+    def able(self, part: Shape) -> int:
         """How many hosts the department has for certain that could hold a rank of `part` (rule 3)."""
-        cores, _ = self._needs(part)
-        return max(0, self._may - (len(self._hosts) - (len(cores) - 1)))
+        able = len(self._needs(part)[0]) - 1
+        return max(0, self._may - (len(self._hosts) - able))
 
-    def _needs(self, part: Part) -> tuple[list[int], list[int]]:
-        """What it takes to spoil 0, 1, 2, … of the able hosts for `part`, the cheapest first: cores, and memory."""
-        key = (part.cores, part.memory_mb)
-        found = self._sums.get(key)
+    def _needs(self, part: Shape) -> list[list[int]]:
+        """What it takes to spoil 0, 1, 2, … of the able hosts for `part`, the cheapest first: by each dimension."""
+        found = self._sums.get(part.size)
         if found is None:
-            able = [(c, m) for c, m in self._hosts if c >= part.cores and m >= part.memory_mb]
-            cores = sorted(c - part.cores + 1 for c, _ in able)
-            memory = sorted(m - part.memory_mb + 1 for _, m in able)
-            found = self._sums[key] = ([0, *accumulate(cores)], [0, *accumulate(memory)])
+            able = [host for host in self._hosts if part.size.fits_in(host)]
+            found = [
+                [0, *accumulate(sorted(host[number] - least + 1 for host in able))]
+                for number, least in enumerate(part.size)
+            ]
+            self._sums[part.size] = found
         return found
 
-    def is_sound(self, parts: Sequence[Part]) -> bool:
+    def is_sound(self, parts: Sequence[Shape]) -> bool:
         """True if each finds room beside the others."""
         crowd = Crowd(parts)
         return all(self._finds_room(part, crowd) for part in dict.fromkeys(parts))
 
-    def _finds_room(self, part: Part, crowd: Crowd) -> bool:
+    def _finds_room(self, part: Shape, crowd: Crowd) -> bool:
         """True if `part`, one of `crowd`, fits beside the others, wherever they stand (rules 2 and 3)."""
         spare = self.able(part) - part.nodes
         others = crowd.ranks - part.nodes
@@ -100,22 +96,20 @@ class Ground:
             return True
         if part.exclusive:
             return False
-        cores, memory = self._needs(part)
-        by_cores = _spoiled(cores, crowd.cores, part.nodes, part.cores)
-        by_memory = _spoiled(memory, crowd.memory, part.nodes, part.memory_mb)
-        return crowd.whole + by_cores + by_memory <= spare
+        needs = zip(self._needs(part), crowd.shared, part.size, strict=True)
+        spoiled = sum(_spoiled(need, others, part.nodes, least) for need, others, least in needs if least)
+        return crowd.whole + spoiled <= spare
 
 
 class Crowd:
-    """The leases of one instant.  `ranks`: of all; `whole`: hosts that are somebody's alone; `cores` and `memory`: what those
-    who share can have on B hosts."""
+    """The leases of one instant.  `ranks`: of all; `whole`: hosts that are somebody's alone; `shared`: of each dimension what
+    those who share can have on B hosts."""
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[Shape]) -> None:
         shared = [part for part in parts if not part.exclusive]
         self.ranks = sum(part.nodes for part in parts)
         self.whole = self.ranks - sum(part.nodes for part in shared)
-        self.cores = Most((part.nodes, part.cores) for part in shared)
-        self.memory = Most((part.nodes, part.memory_mb) for part in shared)
+        self.shared = [Most((part.nodes, part.size[number]) for part in shared) for number in range(len(NOTHING))]
 
 
 class Most:

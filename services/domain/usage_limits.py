@@ -14,9 +14,16 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from schemas.config import BatchPolicy, Department, UserLimits
+from schemas.dimensions import DIMENSIONS
+from schemas.size import NOTHING, Size
+
+_LIMITED: Final = tuple(dimension for dimension in DIMENSIONS if dimension.limit)
+COUNTED: Final = ("jobs_running_max", *(dimension.limit for dimension in _LIMITED), "hosts_max")  # of what runs
+_mosts: Final = attrgetter(*COUNTED)  # of a `UserLimits`
 
 
 class Account(NamedTuple):
@@ -30,11 +37,25 @@ WHOLE: Final = Account()  # the department
 
 
 class Much(NamedTuple):
-    """What jobs have at once, or may have at most."""
+    """What jobs have at once.  `size`: on all their nodes together."""
 
-    jobs: int
-    cores: int
-    hosts: int
+    jobs: int = 0
+    size: Size = NOTHING
+    hosts: int = 0
+
+    @property
+    def counted(self) -> tuple[int, ...]:
+        """By `COUNTED`."""
+        return (self.jobs, *_limited(self.size), self.hosts)
+
+    def plus(self, other: Much, times: int = 1) -> Much:
+        return Much(
+            self.jobs + times * other.jobs, self.size.plus(other.size.times(times)), self.hosts + times * other.hosts
+        )
+
+
+def _limited(size: Size) -> Iterator[int]:
+    return (number for dimension, number in zip(DIMENSIONS, size, strict=True) if dimension.limit)
 
 
 class Bound(NamedTuple):
@@ -43,7 +64,7 @@ class Bound(NamedTuple):
 
     def exceeded(self, much: Much) -> tuple[str, int, int] | None:
         """The first limit that this much is over: its name, its value, how much of it."""
-        for name, most, count in self._pairs(much):
+        for name, most, count in zip(COUNTED, _mosts(self.limits), much.counted, strict=True):
             if most is not None and count > most:
                 return name, most, count
         return None
@@ -51,33 +72,28 @@ class Bound(NamedTuple):
     def allows(self, used: Much, more: Much) -> int | None:
         """How many times `more` may be added to `used`; None: as often as one likes."""
         found: int | None = None
-        for (_, most, count), (_, _, each) in zip(self._pairs(used), self._pairs(more), strict=True):
+        for most, count, each in zip(_mosts(self.limits), used.counted, more.counted, strict=True):
             if most is not None and each:
                 times = max(0, (most - count) // each)
                 found = times if found is None else min(found, times)
         return found
 
-    def _pairs(self, much: Much) -> tuple[tuple[str, int | None, int], ...]:
-        limits = self.limits
-        return (
-            ("jobs_running_max", limits.jobs_running_max, much.jobs),
-            ("cores_max", limits.cores_max, much.cores),
-            ("hosts_max", limits.hosts_max, much.hosts),
-        )
-
 
 def any_limit(department: Department | None) -> bool:
     """True if anything at all bounds what runs in the department."""
-    if department is None or department.batch is None:
-        return department is not None and department.maximum_cores is not None
+    if department is None:
+        return False
+    whole = any(getattr(department, dimension.department_limit) is not None for dimension in _LIMITED)
+    if department.batch is None:
+        return whole
     policy = department.batch
     tables = [policy.limits, *policy.limits.users.values()]
     tables += [table for quality in policy.quality.values() for table in (quality.each_user, quality.together)]
-    return department.maximum_cores is not None or any(_bounds_running(table) for table in tables)
+    return whole or any(_bounds_running(table) for table in tables)
 
 
 def _bounds_running(limits: UserLimits) -> bool:
-    return any(most is not None for most in (limits.jobs_running_max, limits.cores_max, limits.hosts_max))
+    return any(most is not None for most in _mosts(limits))
 
 
 def limits_of(policy: BatchPolicy, user: str) -> UserLimits:
@@ -88,12 +104,7 @@ def limits_of(policy: BatchPolicy, user: str) -> UserLimits:
         mine: int | None = getattr(own, name) if own is not None else None
         return getattr(every, name) if mine is None else mine
 
-    return UserLimits(
-        jobs_running_max=pick("jobs_running_max"),
-        jobs_submitted_max=pick("jobs_submitted_max"),
-        cores_max=pick("cores_max"),
-        hosts_max=pick("hosts_max"),
-    )
+    return UserLimits(**{name: pick(name) for name in UserLimits.__struct_fields__})
 
 
 def bounds_on(department: Department, user: str, quality: str) -> Iterator[Bound]:
@@ -104,5 +115,6 @@ def bounds_on(department: Department, user: str, quality: str) -> Iterator[Bound
     if known is not None:
         tables += [(Account(quality, user), known.each_user)] if user else []
         tables.append((Account(quality, ""), known.together))
-    tables.append((WHOLE, UserLimits(cores_max=department.maximum_cores)))
+    together = {dimension.limit: getattr(department, dimension.department_limit) for dimension in _LIMITED}
+    tables.append((WHOLE, UserLimits(**together)))
     return (Bound(account, limits) for account, limits in tables if limits != nothing)

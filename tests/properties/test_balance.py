@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Balance
+from schemas.size import Size
 from services.scheduler.core.policies.balance import FULL_ENOUGH, Load, Machine, Move, cost_s, plan
 from tests.support.balancing import busy_cluster, moves, observe
 
@@ -41,8 +42,7 @@ def without(host: Load, machine: Machine) -> Load:
     """The host when the machine has left it."""
     return host._replace(
         utilisation=max(0.0, host.utilisation - host.use(machine)),
-        cores_free=host.cores_free + machine.cores,
-        memory_free_mb=host.memory_free_mb + machine.memory_mb,
+        free=host.free.plus(machine.size),
         units=host.units - 1,
         machines=tuple(each for each in host.machines if each.unit != machine.unit),
     )
@@ -57,9 +57,11 @@ def loads(drawn: list[tuple[list[tuple[int, int, int]], float, int]]) -> list[Lo
         for wanted, size_mb, left_s in given_machines:
             number += 1
             if wanted <= cores and size_mb <= memory_mb:
-                mine.append(Machine(str(number), wanted, size_mb, float(left_s)))
+                mine.append(Machine(str(number), Size(wanted, size_mb), float(left_s)))
                 cores, memory_mb = cores - wanted, memory_mb - size_mb
-        found.append(Load(f"h{place}", use, CORES, cores, memory_mb, len(mine) + fixed, tuple(mine)))
+        found.append(
+            Load(f"h{place}", use, Size(CORES, MEMORY_MB), Size(cores, memory_mb), len(mine) + fixed, tuple(mine))
+        )
     return found
 
 
@@ -99,8 +101,8 @@ def test_each_move_keeps_the_rules(
         touched = [name for move in found for name in (move.source, move.target)]
         assert len(touched) == len(dict.fromkeys(touched))
     for name in dict.fromkeys(move.target for move in found):
-        assert then[name].cores_free >= 0
-        assert then[name].memory_free_mb >= 0
+        assert then[name].free.cores >= 0
+        assert then[name].free.memory_mb >= 0
         assert then[name].utilisation <= min(FULL_ENOUGH, settings.high) + 1e-9
     shuffled = list(known)
     chance.shuffle(shuffled)  # type: ignore[attr-defined]
@@ -114,7 +116,9 @@ def test_it_comes_to_rest_however_wrong_its_guesses(
     """`truth`: what each machine really uses of each of its cores; fair: all alike, as is guessed."""
     known = [host for host in loads(drawn) if host.units == len(host.machines)]
     real = {
-        m.unit: m.cores / CORES * (truth[0] if fair else truth[int(m.unit) % 40]) for h in known for m in h.machines
+        m.unit: m.size.cores / CORES * (truth[0] if fair else truth[int(m.unit) % 40])
+        for h in known
+        for m in h.machines
     }
 
     def measured(hosts: Iterable[Load]) -> list[Load]:

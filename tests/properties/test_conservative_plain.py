@@ -14,6 +14,7 @@ import pytest
 
 from schemas import reasons as because
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.scheduler.core.policies import order_conservative as conservative
 from services.scheduler.core.policies.order import Reserved, Situation, Start
 from services.scheduler.core.state.room import Free
@@ -35,7 +36,7 @@ class Plain:
     def __init__(self, situation: Situation) -> None:
         self.situation, self.queue, self.now = situation, situation.queue, situation.now
         forecast = situation.forecast()
-        wholes = sorted((whole.cores, whole.memory_mb, name) for name, whole in forecast.held.items())
+        wholes = sorted((whole.size.cores, whole.size.memory_mb, name) for name, whole in forecast.held.items())
         self.wholes = {n: forecast.held[n] for _, _, n in wholes if n not in situation.room.resting}  # rule 3
         self.there: dict[str, list[Occupant]] = {name: [] for name in self.wholes}
         for ending in forecast.endings:
@@ -51,9 +52,9 @@ class Plain:
         there = [o.shape for o in self.there[name] if o.since <= at < o.until]
         whole = self.wholes[name]
         if any(shape.exclusive for shape in there):
-            return Free(False, -1, -1, whole.serves)
-        cores, memory_mb = sum(s.cores for s in there), sum(s.memory_mb for s in there)
-        return Free(False, whole.cores - cores, whole.memory_mb - memory_mb, whole.serves) if there else whole
+            return Free(False, Size(-1, -1), whole.serves)
+        cores, memory_mb = sum(s.size.cores for s in there), sum(s.size.memory_mb for s in there)
+        return Free(False, whole.size.minus(Size(cores, memory_mb)), whole.serves) if there else whole
 
     def holds(self, name: str, shape: Shape, since: float, until: float) -> bool:
         edges = {edge for o in self.there[name] for edge in (o.since, o.until) if since < edge < until}

@@ -113,9 +113,9 @@ def test_the_head_still_fits_at_the_shadow_time(ran: list[Run], runs: list[Run],
         for unit in [unit for unit in world.custody.state.units.values() if unit.state == "open"]:
             if (unit.placed_at or 0.0) + jobs[unit.id].walltime_s > kept.at:
                 for host in unit.hosts:
-                    used[host] += unit.cores
+                    used[host] += unit.size.cores
         head = jobs[kept.unit]
-        assert sum(1 for cores in used.values() if cores + head.cores <= CORES) >= head.nodes
+        assert sum(1 for cores in used.values() if cores + head.size.cores <= CORES) >= head.nodes
 
 
 STEPS = st.lists(

@@ -22,8 +22,10 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, Leases
 from schemas.facts import Disposal
+from schemas.size import Size
 from services.domain.capabilities import ALL
-from services.domain.timetable import Ground, Part, Slot, Timetable
+from services.domain.shape import Shape
+from services.domain.timetable import Ground, Slot, Timetable
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order_leases_seats import Seats
 from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
@@ -84,8 +86,8 @@ class Story:
     def ask(self, step: Step, size: dict[str, Any]) -> None:
         start = self.world.now + AHEAD_S
         name = str(self.world.custody.state.job_last + 1)
-        slot = Slot(name, start, start + step.length_s, Part(step.nodes, step.cores, step.memory_mb, False))
-        if Timetable(Ground([(CORES, MEMORY_MB)] * HOSTS), self.slots).collision(slot) is None:
+        slot = Slot(name, start, start + step.length_s, Shape(step.nodes, Size(step.cores, step.memory_mb), False))
+        if Timetable(Ground([Size(CORES, MEMORY_MB)] * HOSTS), self.slots).collision(slot) is None:
             self.slots.append(slot)
             assert lease(self.world, AHEAD_S, walltime_s=float(step.length_s), **size) == name
 
@@ -160,11 +162,11 @@ def nobody_could_stay(scheduler: BatchCore, now: float) -> None:
     """With any one of a slot's victims back, the lease would not fit where it is seated, or not in time."""
     seats = Seats(scheduler.view.situation(now, scheduler.view.room))
     for seat in seats.walk():
-        in_time = all(min(seats.unwritten(name, seat.at)[1:3]) >= 0 for name in seat.hosts)
+        in_time = all(min(seats.unwritten(name, seat.at).size) >= 0 for name in seat.hosts)
         offered = seats.unwritten if in_time else seats.free
         for unit in seat.victims:
             since = seats.gone.pop(unit)
-            assert any(min(offered(name, seat.at)[1:3]) < 0 for name in seat.hosts)
+            assert any(min(offered(name, seat.at).size) < 0 for name in seat.hosts)
             seats.gone[unit] = since
 
 
@@ -250,9 +252,9 @@ def asked_for(asks: list[Ask]) -> tuple[Work, ...]:
                 str(number),
                 now + AHEAD_S,
                 now + AHEAD_S + ask.length_s,
-                Part(ask.nodes, CORES, ask.memory_mb, False),
+                Shape(ask.nodes, Size(CORES, ask.memory_mb), False),
             )
-            if Timetable(Ground([(CORES, MEMORY_MB)] * HOSTS), slots).collision(slot) is None:
+            if Timetable(Ground([Size(CORES, MEMORY_MB)] * HOSTS), slots).collision(slot) is None:
                 slots.append(slot)
                 found.append(Work(**size, **times, lease="advance", start_s=slot.start))
         elif ask.what == "external":

@@ -14,6 +14,7 @@ import pytest
 
 from schemas import reasons as because
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.scheduler.core.policies import order_leases
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start
@@ -71,18 +72,18 @@ class Plain:
         """Rule 8: what is being written is not free."""
         for each in self.saving.values():
             for name in [name for name in each.hosts if name in self.room.free]:
-                _, cores, memory_mb, serves = self.room.free[name]
-                left = max(0, cores - each.shape.cores), max(0, memory_mb - each.shape.memory_mb)
-                self.room.offer(name, Free(False, *left, serves))
+                _, size, serves = self.room.free[name]
+                left = [max(0, free - taken) for free, taken in zip(size, each.shape.size, strict=True)]
+                self.room.offer(name, Free(False, Size(*left), serves))
 
     def stays_s(self, unit: str, lane: Lane) -> float:
         shape = lane.key.shape
-        again_s = resume_s(shape.nodes, shape.memory_mb, self.settings) if unit in self.queue.suspended else 0.0
+        again_s = resume_s(shape.nodes, shape.size.memory_mb, self.settings) if unit in self.queue.suspended else 0.0
         return self.queue.length_s(unit) + again_s
 
     def guard(self, unit: str, lane: Lane) -> float:
         """Rules 3 and 4: until when it must be in no slot's way."""
-        size, settings = (lane.key.shape.nodes, lane.key.shape.memory_mb), self.settings
+        size, settings = (lane.key.shape.nodes, lane.key.shape.size.memory_mb), self.settings
         away_s = self.stays_s(unit, lane) + settings.margin_s
         if lane.key.kind.best_effort and settings.preempt:
             again_s = resume_s(*size, settings) if unit in self.queue.suspended else 0.0

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from schemas.config import BatchPolicy, Leases
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.order_leases import agenda
@@ -35,12 +36,10 @@ class Plain:
         self.there, self.saving = list(self.forecast.endings), list[Ending]()
         for name, origin in situation.queue.suspended.items():
             unit = self.units[name]
-            at = (unit.ended_at or 0.0) + unit.nodes * unit.memory_mb / self.settings.suspend_mb_per_s
+            at = (unit.ended_at or 0.0) + unit.nodes * unit.size.memory_mb / self.settings.suspend_mb_per_s
             hosts = tuple(host for host in origin if host in self.forecast.held)
             if at > NOW and hosts:
-                self.saving.append(
-                    Ending(at, name, hosts, Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive))
-                )
+                self.saving.append(Ending(at, name, hosts, Shape(unit.nodes, unit.size, unit.exclusive)))
         self.seats: list[Seat] = []
         self.gone: dict[str, float] = {}
 
@@ -65,8 +64,9 @@ class Plain:
         shapes += [e.shape for e in self.saving if written and name in e.hosts and e.at > at + ROUNDING_S]
         if any(other.exclusive for other in shapes) or (shape.exclusive and shapes):
             return False
-        cores, memory_mb = sum(s.cores for s in shapes), sum(s.memory_mb for s in shapes)
-        return whole.cores >= cores + shape.cores and whole.memory_mb >= memory_mb + shape.memory_mb
+        cores, memory_mb = sum(s.size.cores for s in shapes), sum(s.size.memory_mb for s in shapes)
+        enough = whole.size.cores >= cores + shape.size.cores
+        return enough and whole.size.memory_mb >= memory_mb + shape.size.memory_mb
 
     def hosts(self, shape: Shape, at: float, *, written: bool = False) -> list[str]:
         return [name for name in self.forecast.held if self.fits(name, shape, at, written=written)]
@@ -79,7 +79,8 @@ class Plain:
         """Cheapest first, who is too late last or not at all, until there are enough hosts."""
         live = {e.unit: e for e in self.there if e.kind.best_effort and self.is_there(e, at)}
         costs = [
-            Cost(e.unit, e.waited_s, 2.0 * e.shape.nodes * e.shape.memory_mb, grace_s=e.grace_s) for e in live.values()
+            Cost(e.unit, e.waited_s, 2.0 * e.shape.nodes * e.shape.size.memory_mb, grace_s=e.grace_s)
+            for e in live.values()
         ]
         order = cheapest_first(costs, self.settings)
         late = [unit for unit in order if self.too_late(booking, unit)]
@@ -159,7 +160,9 @@ class Plain:
 
 
 def shape(random: Random, nodes: int = 2) -> Shape:
-    return Shape(random.randint(1, nodes), random.choice([1, 2, 3, 4]), random.randint(1, 4), random.random() < 0.1)
+    return Shape(
+        random.randint(1, nodes), Size(random.choice([1, 2, 3, 4]), random.randint(1, 4)), random.random() < 0.1
+    )
 
 
 def some(random: Random, names: list[str], count: int) -> tuple[str, ...]:
@@ -169,7 +172,7 @@ def some(random: Random, names: list[str], count: int) -> tuple[str, ...]:
 def draw(seed: int) -> Situation:
     random = Random(seed)
     names = [f"h{number}" for number in range(1, random.randint(2, 5))]
-    held = {name: Free(True, CORES, MEMORY_MB) for name in names}
+    held = {name: Free(True, Size(CORES, MEMORY_MB)) for name in names}
     units: dict[str, Any] = {}
     endings, suspended, clearing_s = list[Ending](), dict[str, tuple[str, ...]](), {"9": 2.0}
     for number in range(1, random.randint(2, 6)):

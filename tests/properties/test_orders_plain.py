@@ -14,6 +14,7 @@ import pytest
 
 from schemas import reasons as because
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.scheduler.core.policies import order_easy, order_fcfs, order_first_fit, order_shortest_first
 from services.scheduler.core.policies.order import Reserved, Situation, Start
 from services.scheduler.core.policies.reservation import Gap
@@ -118,8 +119,8 @@ class Plain:
                 whole = forecast.held.get(name)
                 if whole is not None and name not in resting:
                     stay = [its for end, hosts, its in there if name in hosts and end > at]
-                    cores, memory_mb = sum(s.cores for s in stay), sum(s.memory_mb for s in stay)
-                    left = Free(False, whole.cores - cores, whole.memory_mb - memory_mb, whole.serves)
+                    cores, memory_mb = sum(s.size.cores for s in stay), sum(s.size.memory_mb for s in stay)
+                    left = Free(False, whole.size.minus(Size(cores, memory_mb)), whole.serves)
                     later[name] = left if stay else whole
             fitting = sum(1 for free in later.values() if free.fits(shape))
             if fitting >= shape.nodes:

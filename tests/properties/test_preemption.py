@@ -121,8 +121,8 @@ class Played:
             stays = self.world.unit(victim)
             for name in start.hosts:
                 left = [unit for unit in hosts[name].units if unit not in ended or unit == victim]
-                used = sum(self.world.unit(unit).cores for unit in left)
-                if name in stays.hosts and used + start.cores > hosts[name].cores:
+                used = sum(self.world.unit(unit).size.cores for unit in left)
+                if name in stays.hosts and used + start.cores > hosts[name].size.cores:
                     break
             else:
                 raise AssertionError(f"{victim} could have stayed beside {start.unit}")

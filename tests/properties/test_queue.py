@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas.size import Size
 from services.scheduler.core.state.queue import LaneKey, Queue
 from services.scheduler.core.state.shape import Place, Shape
 
-SHAPES = [Shape(1, cores, 1, False) for cores in (1, 2, 3)]
+SHAPES = [Shape(1, Size(cores, 1), False) for cores in (1, 2, 3)]
 LENGTHS = (60.0, 3600.0)
 move = st.one_of(
     st.tuples(st.just("add"), st.integers(0, 2), st.integers(0, 1)),

@@ -27,6 +27,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from phoenix.local.opennebula.templates import parse
+from schemas.size import Size
 from services.admission.guests import boot_text as plain
 from services.admission.guests.boot import Boot, BootInput
 from services.executor.core.calls import Allocate
@@ -73,7 +74,7 @@ VECTOR = st.dictionaries(ATTRIBUTE, TEXT, min_size=1, max_size=3)
 )
 def test_a_template_is_read_back_as_it_was_meant_or_refused(site: dict[str, Any], context: dict[str, str]) -> None:
     """Q1."""
-    call = Allocate("7_1", 3, 2, "h", 4, 512, "7_1/3/2")
+    call = Allocate("7_1", 3, 2, "h", Size(4, 512), "7_1/3/2")
     try:
         text = Templates(b"key", "http://door:1", {**site, "CONTEXT": context}).of("c", call)
     except TemplateError:

@@ -155,8 +155,8 @@ def decide_and_judge(world: World) -> None:
     if facts:
         world.write(seat.writer, *facts)
     for host in hosts.values():
-        assert host.cores_used <= host.cores
-        assert host.memory_used_mb <= host.memory_mb
+        assert host.used.cores <= host.size.cores
+        assert host.used.memory_mb <= host.size.memory_mb
 
 
 @RELAXED

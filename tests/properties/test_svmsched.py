@@ -98,7 +98,7 @@ def test_only_short_jobs_push_a_service_above_its_share_and_only_best_effort_mak
                 assert jobs[fact.unit].best_effort
             elif isinstance(fact, f.UnitPlaced) and not jobs[fact.unit].best_effort:
                 mine = jobs[fact.unit]
-                before[mine.service] += mine.nodes * mine.cores
+                before[mine.service] += mine.nodes * mine.size.cores
                 is_short = mine.short or mine.walltime_s <= SHORT_S
                 assert is_short or before[mine.service] <= share(mine.service)
     world.seats["scheduler.hpc"].verify(world.now)
@@ -149,6 +149,6 @@ def test_room_that_is_kept_for_a_job_is_there_by_its_time(story: list[tuple[str,
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
             if not jobs[unit.id].best_effort and since + jobs[unit.id].walltime_s > kept.at:
                 for host in unit.hosts:
-                    taken[host] += unit.cores
+                    taken[host] += unit.size.cores
         head = jobs[kept.unit]
-        assert sum(1 for cores in taken.values() if cores + head.cores <= 4) >= head.nodes
+        assert sum(1 for cores in taken.values() if cores + head.size.cores <= 4) >= head.nodes

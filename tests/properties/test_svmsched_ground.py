@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
+from schemas.size import Size
 from services.domain.custody.state import Unit
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
@@ -33,7 +34,7 @@ class Plain:
         jobs = core(world).state.jobs
         hosts = world.custody.state.hosts.items()
         self.hosts = [n for n, h in hosts if h.cordoned is None and h.quarantine_until <= world.now]
-        self.attempts = [Attempt(u.id, u.hosts, Shape(u.nodes, u.cores, u.memory_mb, u.exclusive)) for u in units]
+        self.attempts = [Attempt(u.id, u.hosts, Shape(u.nodes, u.size, u.exclusive)) for u in units]
         newest = sorted((u for u in units if jobs[u.id].best_effort), key=lambda u: (-since(u), -int(u.id)))
         self.may_go = [unit.id for unit in newest]
         self.own = {unit.id for unit in units if not jobs[unit.id].best_effort}
@@ -44,8 +45,8 @@ class Plain:
         for host in self.hosts:
             there = [a.shape for a in self.attempts if host in a.hosts and a.name not in gone]
             if not any(shape.exclusive for shape in there):
-                cores, memory_mb = sum(s.cores for s in there), sum(s.memory_mb for s in there)
-                found[host] = Free(not there, CORES - cores, MEMORY_MB - memory_mb)
+                cores, memory_mb = sum(s.size.cores for s in there), sum(s.size.memory_mb for s in there)
+                found[host] = Free(not there, Size(CORES - cores, MEMORY_MB - memory_mb))
         return found
 
     def find(self, shape: Shape) -> tuple[tuple[str, ...], list[str]] | None:
@@ -106,7 +107,7 @@ def play(seed: int) -> None:
     assert [ending.unit for ending in ground.production.endings if ending.unit not in plain.own] == []
     for number in range(4):
         assert (ground.free.free, ground.cleared.free) == (plain.free([]), plain.free(plain.may_go))
-        shape = Shape(random.choice([1, 1, 2]), random.randint(1, CORES), 1024, random.random() < 0.2)
+        shape = Shape(random.choice([1, 1, 2]), Size(random.randint(1, CORES), 1024), random.random() < 0.2)
         found = ground.find(shape, lambda room, shape=shape: room.pick(shape))
         assert found == plain.find(shape)
         if found is not None:

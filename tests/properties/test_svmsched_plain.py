@@ -19,6 +19,7 @@ from phoenix_papers.svmsched.shares import hosts_wanted, needs, shares_of, used_
 from schemas import reasons as because
 from schemas.ids import job_of
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.policies.order import Plan, Reserved, Situation
 from services.scheduler.core.policies.preemptible_capacity import PreemptibleCapacity, newest_of
@@ -66,9 +67,9 @@ class Plain:
         lanes = [lane for lane in lanes if self.throttles[lane.key] < self.queue.allowance(lane)]
         yield from sorted(((p, n) for n in lanes for p in n.places if p.unit not in gone), key=lambda each: each[0])
 
-    def uses(self, service: str, shape: Shape) -> tuple[int, int]:
+    def uses(self, service: str, shape: Shape) -> Size:
         old, more = self.used.get(service, (0, 0)), needs(shape, self.forecast.wholes)
-        return old[0] + more[0], old[1] + more[1]
+        return Size(old[0] + more[0], old[1] + more[1])
 
     def look_for_head(self) -> None:
         """Rule 6: of each service the first within its share, of those the oldest."""
@@ -77,7 +78,7 @@ class Plain:
         for place, lane in self.waiting():
             service, shape = lane.key.kind.service, lane.key.shape
             first = firsts.setdefault(lane.key, place) == place and service not in fronts
-            within = self.shares.complies(service, *self.uses(service, shape))
+            within = self.shares.complies(service, self.uses(service, shape))
             if first and within and self.forecast.could_hold(shape):
                 fronts[service] = place, shape
         self.gap = None
@@ -91,11 +92,11 @@ class Plain:
     def why_not(self, unit: str) -> Reason | None:
         """That the share is full, if it keeps it from starting."""
         kind, shape = (key := self.queue.where[unit][0].key).kind, key.shape
-        if kind.best_effort or self.shares.complies(kind.service, *self.uses(kind.service, shape)):
+        if kind.best_effort or self.shares.complies(kind.service, self.uses(kind.service, shape)):
             return None
         pct = {"share_pct": self.shares.granted.get(kind.service, 0)}
-        pct["used_pct"] = self.shares.usage(*self.used.get(kind.service, (0, 0)))
-        pct["with_it_pct"] = self.shares.usage(*self.uses(kind.service, shape))
+        pct["used_pct"] = self.shares.usage(self.used.get(kind.service, Size()))
+        pct["with_it_pct"] = self.shares.usage(self.uses(kind.service, shape))
         return because.ShareFull(service=kind.service, **{name: percent(x) for name, x in pct.items()})
 
     def is_heads(self, service: str) -> bool:
@@ -107,7 +108,7 @@ class Plain:
         if self.gap is not None and self.later and place.unit != self.gap.head.unit and self.is_heads(service):
             more = needs(self.gap.shape, self.forecast.wholes)
             cores, memory_mb = cores + more[0], memory_mb + more[1]
-        return self.shares.complies(service, cores, memory_mb)
+        return self.shares.complies(service, Size(cores, memory_mb))
 
     def borrows(self, place: Place, lane: Lane) -> bool:
         """Rule 3."""
@@ -135,7 +136,7 @@ class Plain:
         """Rule 6: gone by the head's turn (b), or as large as the head on every count (a)."""
         if self.later:
             return self.situation.now + self.queue.length_s(unit) <= gap.at
-        mine, its = (shape.nodes, shape.cores, shape.memory_mb), (gap.shape.nodes, gap.shape.cores, gap.shape.memory_mb)
+        mine, its = (shape.nodes, *shape.size), (gap.shape.nodes, *gap.shape.size)
         larger = all(a >= b for a, b in zip(mine, its, strict=True))
         return larger and (shape.exclusive or not gap.shape.exclusive)
 
@@ -155,7 +156,7 @@ class Plain:
         self.ground.start(hosts, shape, victims)
         self.used[service] = self.uses(service, shape)
         self.ends.append(Ending(self.situation.now + self.queue.length_s(unit), unit, hosts, shape))
-        used_pct = percent(self.shares.usage(*self.used[service]))
+        used_pct = percent(self.shares.usage(self.used[service]))
         self.note(unit, lane, hosts, tuple(victims), code, used_pct)
         return True
 
@@ -241,7 +242,7 @@ def used_by_hand(world: World) -> dict[str, tuple[int, int]]:
             for host in map(world.custody.state.hosts.__getitem__, unit.hosts):
                 whole = unit.exclusive and host.cordoned is None  # a cordoned one is not among those that are shared
                 cores, memory_mb = found.get(job.service, (0, 0))
-                more = (host.cores, host.memory_mb) if whole else (unit.cores, unit.memory_mb)
+                more = host.size if whole else unit.size
                 found[job.service] = cores + more[0], memory_mb + more[1]
     return found
 
@@ -258,8 +259,8 @@ def wanted_by_hand(situation: Situation, used: dict[str, tuple[int, int]], kind:
             every.update({(service, 0): units * more[0], (service, 1): units * more[1]})
     services = set(situation.policy.services)
     for hosts in range(1000):
-        shares = Shares(situation.policy, hosts * kind[0], hosts * kind[1])
-        if all(not every[s, 0] or (hosts and shares.complies(s, every[s, 0], every[s, 1])) for s in services):
+        shares = Shares(situation.policy, Size(hosts * kind[0], hosts * kind[1]))
+        if all(not every[s, 0] or (hosts and shares.complies(s, Size(every[s, 0], every[s, 1]))) for s in services):
             return hosts
     raise AssertionError("no number of hosts is enough")
 
@@ -275,7 +276,7 @@ def compare(world: World, most: int) -> list[Started]:
     situation = core(world).view.situation(world.now, core(world).view.room)._replace(most=most)
     used = used_by_hand(world)
     assert {service: much for service, much in used_by(situation.forecast()).items() if any(much)} == used
-    for kinds, least in (([(4, 8192)], (4, 8192)), ([(8, 4096), (2, 16384)], (2, 4096))):
+    for kinds, least in (([Size(4, 8192)], (4, 8192)), ([Size(8, 4096), Size(2, 16384)], (2, 4096))):
         assert hosts_wanted(situation, kinds) == wanted_by_hand(situation, used, least)
     assert hosts_wanted(situation, []) == 0  # nobody knows how large they would be
     plain = Plain(situation)

@@ -15,23 +15,26 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.domain.timetable import Ground, Part, Slot, Timetable
+from schemas.size import Size
+from services.domain.shape import Shape
+from services.domain.timetable import Ground, Slot, Timetable
 from services.scheduler.core.state.room import Free, Room
-from services.scheduler.core.state.shape import Shape
 
-HOSTS = st.lists(st.tuples(st.integers(1, 6), st.sampled_from([512, 1024, 4096])), min_size=1, max_size=6)
+HOSTS = st.lists(st.builds(Size, st.integers(1, 6), st.sampled_from([512, 1024, 4096])), min_size=1, max_size=6)
 PARTS = st.builds(
-    Part,
+    Shape,
     nodes=st.integers(1, 4),
-    cores=st.integers(1, 5),
-    memory_mb=st.sampled_from([128, 500, 1024]),
+    size=st.builds(Size, st.integers(1, 5), st.sampled_from([128, 500, 1024])),
     exclusive=st.sampled_from([False, False, False, True]),
+    constraint=st.just(""),
 )
-WHOLE = st.builds(Part, nodes=st.integers(1, 4), cores=st.just(4), memory_mb=st.just(64), exclusive=st.booleans())
+WHOLE = st.builds(
+    Shape, nodes=st.integers(1, 4), size=st.just(Size(4, 64)), exclusive=st.booleans(), constraint=st.just("")
+)
 
 
 @st.composite
-def wishes(draw: st.DrawFn, parts: st.SearchStrategy[Part] = PARTS) -> list[Slot]:
+def wishes(draw: st.DrawFn, parts: st.SearchStrategy[Shape] = PARTS) -> list[Slot]:
     made = []
     for number in range(draw(st.integers(1, 9))):
         start = draw(st.integers(0, 20))
@@ -50,9 +53,9 @@ def accepted(ground: Ground, wished: list[Slot]) -> list[Slot]:
 class Site:
     """Hosts and who stands on them."""
 
-    def __init__(self, hosts: list[tuple[int, int]]) -> None:
+    def __init__(self, hosts: list[Size]) -> None:
         self.hosts = {f"h{i}": host for i, host in enumerate(hosts)}
-        self.standing: dict[str, tuple[Part, tuple[str, ...]]] = {}
+        self.standing: dict[str, tuple[Shape, tuple[str, ...]]] = {}
 
     def room(self) -> Room:
         room = Room(())
@@ -60,13 +63,13 @@ class Site:
             there = [part for part, hosts in self.standing.values() if name in hosts]
             if any(part.exclusive for part in there):
                 continue
-            left = (cores - sum(p.cores for p in there), memory_mb - sum(p.memory_mb for p in there))
-            room.offer(name, Free(not there, *left))
+            left = (cores - sum(p.size.cores for p in there), memory_mb - sum(p.size.memory_mb for p in there))
+            room.offer(name, Free(not there, Size(*left)))
         return room
 
     def place(self, slot: Slot, draw: Any | None) -> None:
         """By best fit, or on any hosts with room."""
-        room, shape = self.room(), Shape(*slot.part)
+        room, shape = self.room(), slot.part
         if draw is None:
             hosts = room.take(shape)
         else:
@@ -78,9 +81,7 @@ class Site:
 
 @settings(max_examples=400, deadline=None)
 @given(st.data(), HOSTS, wishes(), st.booleans())
-def test_t1_what_was_accepted_finds_room(
-    data: Any, hosts: list[tuple[int, int]], wished: list[Slot], best: bool
-) -> None:
+def test_t1_what_was_accepted_finds_room(data: Any, hosts: list[Size], wished: list[Slot], best: bool) -> None:
     hosts_max = data.draw(st.none() | st.integers(1, len(hosts)))
     slots = accepted(Ground(hosts, hosts_max), wished)
     held = data.draw(st.permutations(hosts))[:hosts_max]  # whichever the department was given
@@ -101,7 +102,7 @@ def test_t1_what_was_accepted_finds_room(
 @settings(max_examples=200, deadline=None)
 @given(st.integers(1, 6), wishes(WHOLE))
 def test_t2_with_whole_hosts_a_yes_is_exact(hosts: int, wished: list[Slot]) -> None:
-    ground, found = Ground([(4, 4096)] * hosts), []
+    ground, found = Ground([Size(4, 4096)] * hosts), []
     for slot in wished:
         fits = all(
             sum(s.part.nodes for s in [*found, slot] if s.start <= at < s.end) <= hosts
@@ -114,7 +115,7 @@ def test_t2_with_whole_hosts_a_yes_is_exact(hosts: int, wished: list[Slot]) -> N
 
 @settings(max_examples=200, deadline=None)
 @given(HOSTS, wishes(), st.integers(0, 30))
-def test_t3_the_earliest_start_is_the_earliest(hosts: list[tuple[int, int]], wished: list[Slot], more: int) -> None:
+def test_t3_the_earliest_start_is_the_earliest(hosts: list[Size], wished: list[Slot], more: int) -> None:
     ground = Ground(hosts)
     *before, last = wished
     table = Timetable(ground, accepted(ground, before))
@@ -131,7 +132,7 @@ def test_t3_the_earliest_start_is_the_earliest(hosts: list[tuple[int, int]], wis
 
 @settings(max_examples=200, deadline=None)
 @given(HOSTS, wishes())
-def test_t4_and_t5_smaller_and_longer(hosts: list[tuple[int, int]], wished: list[Slot]) -> None:
+def test_t4_and_t5_smaller_and_longer(hosts: list[Size], wished: list[Slot]) -> None:
     ground = Ground(hosts)
     *before, last = wished
     slots = accepted(ground, before)

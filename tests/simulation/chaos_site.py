@@ -22,6 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
+from schemas.size import Size
 from services.executor.core.calls import (
     Allocate,
     Call,
@@ -99,7 +100,7 @@ class Site:
             if self._is_odd("allocate refused"):
                 return Result(call, Outcome.REFUSED, why="no quota left")
             self._last += 1
-            made = Machine(self._last, f"{self.cloud}/{call.key}", call.unit, call.attempt, call.rank, call.cores)
+            made = Machine(self._last, f"{self.cloud}/{call.key}", call.unit, call.attempt, call.rank, call.size.cores)
             made.deaf, made.stuck = self._is_odd("deaf guest"), self._is_odd("stuck VM")
             self.vms[self._last] = made
             return Result(call, Outcome.OK, vm=self._last)
@@ -204,7 +205,7 @@ class Site:
         others = [vm for vm in FOREIGN if name == "h1"]
         there = tuple(sorted([*others, *(m.vm for m in self.on(name))]))
         bad = "error" if name in self.down else ""
-        return HostSight(name, self.hosts[name], not bad, bad, CORES, MEMORY_MB, "default", {}, there)
+        return HostSight(name, self.hosts[name], not bad, bad, Size(CORES, MEMORY_MB), "default", {}, there)
 
     def host_pool(self) -> list[HostSight]:
         return [self.sight(name) for name in self.hosts]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from schemas.size import Size
 from services.executor.core.calls import Allocate, Call, Deploy, HostSight, Outcome, Phase, Result, Sight, Terminate
 from tests.simulation.worlds_lands import Violation
 
@@ -49,7 +50,7 @@ class Site(NamedTuple):
             copy = made[call.key] = made.get(call.key, 0) + 1
             assert copy < COPIES, f"{call.key} is allocated for ever"
             vm = ((units.index(call.unit) * 16 + call.attempt) * 4 + call.rank) * COPIES + copy
-            machine = Machine(vm, call.unit, call.attempt, call.rank, call.cores)
+            machine = Machine(vm, call.unit, call.attempt, call.rank, call.size.cores)
             site = self._replace(machines=tuple(sorted((*self.machines, machine))), made=tuple(sorted(made.items())))
             return site, Result(call, Outcome.OK, vm=vm)
         if isinstance(call, Deploy | Terminate):
@@ -81,7 +82,7 @@ class Site(NamedTuple):
     def sight(self, name: str) -> HostSight:
         bad = "error" if name in self.down else ""
         there = tuple(m.vm for m in self.on(name))
-        return HostSight(name, self.hosts.index(name) + 1, not bad, bad, CORES, MEMORY_MB, "default", {}, there)
+        return HostSight(name, self.hosts.index(name) + 1, not bad, bad, Size(CORES, MEMORY_MB), "default", {}, there)
 
     def host_pool(self) -> list[HostSight]:
         return [self.sight(name) for name in self.hosts]

@@ -6,6 +6,7 @@ from typing import Any
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.scheduler.core.batch.jobs import Jobs
@@ -29,7 +30,9 @@ class Desk:
         given: dict[str, Any] = {"user": "ann", "name": "job", "payload": "p", "walltime_s": 100.0, "cores": 2}
         fact = f.JobSubmitted(job=name, dept="hpc", **(given | fields))
         for unit in [f"{name}_{index}" for index in fact.array] or [name]:
-            self.custody.state.units[unit] = Unit(id=unit, dept="hpc", nodes=fact.nodes, memory_mb=fact.memory_mb)
+            self.custody.state.units[unit] = Unit(
+                id=unit, dept="hpc", nodes=fact.nodes, size=Size(memory_mb=fact.memory_mb)
+            )
         self.jobs.submitted(fact)
         return name
 
@@ -39,7 +42,7 @@ class Desk:
     def place(self, name: str, *hosts: str) -> None:
         one = self.unit(name)
         one.state, one.attempt, one.hosts, one.suspended = "open", one.attempt + 1, hosts or ("a",), False
-        one.cores = self.jobs.job(name).cores
+        one.size = one.size._replace(cores=self.jobs.job(name).size.cores)
         one.placed_at, one.began_at, one.ended_at = self.custody.state.at, None, None
         self.jobs.refresh(name)
         self.jobs.placed(name)

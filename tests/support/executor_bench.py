@@ -9,6 +9,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import Capability, Hosts, Warm
 from schemas.facts import Fact
+from schemas.size import Size
 from services.domain.capabilities import ALL as ALL_CAPABILITIES
 from services.domain.custody.check import check
 from services.domain.custody.custody import Custody
@@ -43,14 +44,12 @@ def host_sight(
     name: str, one_id: int, *, bad: str = "", usable: bool = True, vms: tuple[int, ...] = (), cores: int = 4
 ) -> HostSight:
     usable = usable and not bad
-    return HostSight(name, one_id, usable, bad, cores, 4096, "default", {}, vms)
+    return HostSight(name, one_id, usable, bad, Size(cores, 4096), "default", {}, vms)
 
 
 def derived(ledger: Ledger) -> list[object]:
     """What it makes of the fold, the same after a snapshot and after the history."""
-    weight = {
-        host: (room.cores, room.memory_mb) for host, room in ledger.weight.items() if room.cores or room.memory_mb
-    }
+    weight = {host: room.size for host, room in ledger.weight.items() if any(room.size)}
     parked = {dept: list(keys) for dept, keys in ledger.parked.items() if keys}
     return [ledger.by_unit, ledger.by_host, ledger.by_vm, ledger.leavers, weight, parked]
 

@@ -17,6 +17,7 @@ from schemas import facts as f
 from schemas.config import Capability, Warm
 from schemas.facts import Fact
 from schemas.ids import parse_vm_tag
+from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -178,7 +179,7 @@ class World:
     def perform(self, call: Call) -> Result:
         if isinstance(call, Allocate):
             vm = len(self.machines)
-            self.machines[vm] = Machine(f"{CLOUD}/{call.key}", Phase.HELD, cores=call.cores)
+            self.machines[vm] = Machine(f"{CLOUD}/{call.key}", Phase.HELD, cores=call.size.cores)
             return Result(call, Outcome.OK, vm=vm)
         if isinstance(call, Look):
             return Result(call, Outcome.OK, found=self.host(call.host))
@@ -208,7 +209,7 @@ class World:
     def host(self, name: str) -> HostSight:
         there = [vm for vm, m in self.machines.items() if name in (m.host, m.target) and m.phase is not Phase.OVER]
         bad = self.bad.get(name, "")
-        return HostSight(name, int(name[1:]), not bad, bad, CORES, 4096, "default", {}, tuple(there))
+        return HostSight(name, int(name[1:]), not bad, bad, Size(CORES, 4096), "default", {}, tuple(there))
 
     def sights(self) -> list[Sight]:
         return [Sight(vm, m.phase) for vm, m in self.machines.items() if m.phase is not Phase.OVER]

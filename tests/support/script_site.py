@@ -13,6 +13,7 @@ import pyone
 from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
+from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.client import OpenNebula
 from services.executor.opennebula.template import Templates
@@ -37,7 +38,7 @@ class Site:
         """What the executor does: allocate on hold, with its own template, and deploy."""
         site = {"CONTEXT": {**({"GUEST_USER": ACCOUNT} if ACCOUNT else {}), **context}}
         key = self.here.broker.config.guest_key_file.read_bytes().strip()
-        call = Allocate(unit, attempt, rank, "host000", 1, 64, f"{unit}/{attempt}/{rank}")
+        call = Allocate(unit, attempt, rank, "host000", Size(1, 64), f"{unit}/{attempt}/{rank}")
         template = Templates(key, self.here.url, site).of(CLOUD_ID, call)
 
         def run() -> int:

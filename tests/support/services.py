@@ -56,4 +56,4 @@ def used(world: World, service: str) -> int:
     """Cores that live production of the service has."""
     jobs, units = core(world).state.jobs, world.custody.state.units.values()
     mine = [u for u in units if u.live and jobs[u.id].service == service and not jobs[u.id].best_effort]
-    return sum(unit.nodes * unit.cores for unit in mine)
+    return sum(unit.nodes * unit.size.cores for unit in mine)

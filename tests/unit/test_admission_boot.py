@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.releases import Release
+from schemas.size import Size
 from services.admission.guests.boot import COMMAND_SCRIPT, boot_of
 from services.domain.custody.state import Unit
 
@@ -11,7 +12,7 @@ from services.domain.custody.state import Unit
 def test_an_instance_has_the_policys_grace_since_it_has_drained_before() -> None:
     departments = (Department(name="web", kind="web", web=WebPolicy(drain_s=7.0)),)
     config = CloudConfig(name="test", policy=Policy(grace_s=0.3), departments=departments)
-    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), cores=1, memory_mb=64)
+    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), size=Size(1, 64))
     boot = boot_of(config, unit, 0, None, None, release=Release())
     assert boot is not None
     assert (boot.kind, boot.grace_s) == ("instance", 0.3)
@@ -20,7 +21,7 @@ def test_an_instance_has_the_policys_grace_since_it_has_drained_before() -> None
 def test_an_instance_runs_its_release() -> None:
     departments = (Department(name="web", kind="web", web=WebPolicy(command=("old",), environment={"A": "1"})),)
     config = CloudConfig(name="test", departments=departments)
-    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), cores=1, memory_mb=64, release=3)
+    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), size=Size(1, 64), release=3)
     content = Release(
         image="shop-3", command=("serve", "-v"), environment={"B": "2", "PHOENIX_RELEASE": "x"}, health_path="/up"
     )

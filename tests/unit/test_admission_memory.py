@@ -339,12 +339,12 @@ def test_payloads_are_needed_while_a_unit_is_left() -> None:
 def test_what_fits_is_asked_of_the_hosts_known_now() -> None:
     world = fold()
     before = world.core.capacity()
-    assert (before.cores_max, world.core.capacity() is before) == (8, True)
+    assert (before.most.cores, world.core.capacity() is before) == (8, True)
     world.host("h9", 32, 1000)
-    assert world.core.capacity().cores_max == 32
-    assert world.core.capacity("host=h2").cores_max == 4
+    assert world.core.capacity().most.cores == 32
+    assert world.core.capacity("host=h2").most.cores == 4
     world.put(f.HostLost(host="h9", reason="r"), f.HostRemoved(host="h9"), writer="executor")
-    assert world.core.capacity().cores_max == 8
+    assert world.core.capacity().most.cores == 8
     assert AdmissionCore(Custody()).capacity().empty
 
 

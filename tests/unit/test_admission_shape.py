@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
+from schemas.size import Size
 from services.admission.core import feasibility as shape_module
 from services.admission.core.feasibility import (
     Capacity,
@@ -20,20 +21,25 @@ from services.admission.core.feasibility import (
     shape_of,
 )
 from services.domain.custody.state import Host
+from services.domain.shape import Shape
 from services.domain.specs import DEPENDENCIES_MAX
 from services.runtime.edge import Refused
 
 HOSTS = [
-    Host(name="big", cores=16, memory_mb=8000),
-    Host(name="fat", cores=4, memory_mb=64_000, state="lost"),
-    Host(name="s1", cores=8, memory_mb=8000, cordoned="broken fan"),
-    Host(name="s2", cores=8, memory_mb=8000),
-    Host(name="absent", cores=0, memory_mb=0),
+    Host(name="big", size=Size(16, 8000)),
+    Host(name="fat", size=Size(4, 64_000), state="lost"),
+    Host(name="s1", size=Size(8, 8000), cordoned="broken fan"),
+    Host(name="s2", size=Size(8, 8000)),
+    Host(name="absent", size=Size(0, 0)),
 ]
 
 
+def flat(found: Shape) -> tuple[int, int, int]:
+    return found.nodes, *found.size
+
+
 def shape(nodes_max: int | None = None, **asked: Any) -> tuple[int, int, int]:
-    return shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), nodes_max, 256)
+    return flat(shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), nodes_max, 256))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +107,7 @@ def test_memory_for_each_core_that_no_host_has_is_refused_by_its_name() -> None:
 
 def test_who_says_nothing_of_memory_has_the_department_s_for_each_core_and_is_not_refused_for_it() -> None:
     def default(per_core_mb: int, **asked: Any) -> tuple[int, int, int]:
-        return shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), None, per_core_mb)
+        return flat(shape_of(JobSubmit(script="x", **asked), Capacity(HOSTS), None, per_core_mb))
 
     assert [default(mb, tasks=4) for mb in (1, 256, 2000)] == [(1, 4, 4), (1, 4, 1024), (1, 4, 8000)]
     assert default(2001, tasks=4) == (1, 4, 8000)  # no more than all of the smallest host that has the cores
@@ -116,31 +122,38 @@ def test_more_hosts_than_the_department_may_hold() -> None:
 
 
 def sized(*hosts: tuple[str, int, int]) -> Capacity:
-    return Capacity(Host(name=name, cores=cores, memory_mb=memory_mb) for name, cores, memory_mb in hosts)
+    return Capacity(Host(name=name, size=Size(cores, memory_mb)) for name, cores, memory_mb in hosts)
 
 
 def test_the_largest_host_has_most_cores_then_most_memory_then_the_first_name() -> None:
     hosts = [("d", 4, 900), ("0", 8, 100), ("b", 8, 200), ("a", 8, 200), ("e", 1, 999)]
     capacity = sized(*hosts)
     assert capacity.largest == "a with 8 cores and 200 MiB"
-    assert (capacity.cores_max, capacity.memory_max_mb) == (8, 999)
+    assert capacity.most == (8, 999)
     assert [capacity.total(n) for n in (0, 1, 3, None)] == [(0, 0), (8, 200), (24, 500), (29, 2399)]
 
 
 def test_hosts_that_are_described_with_nothing_do_not_count() -> None:
     none = sized(("a", 0, 500))
-    assert (none.empty, none.cores_max, none.memory_max_mb, none.total(None)) == (True, 0, 0, (0, 0))
-    assert (none.fitting(0, 0), none.whole_mb(1)) == (0, 0)
+    assert (none.empty, none.most, none.total(None)) == (True, (0, 0), (0, 0))
+    assert (none.fitting(Size()), none.whole_mb(1)) == (0, 0)
     one = sized(("a", 1, 1))
     assert (one.empty, one.whole_mb(1), one.whole_mb(2)) == (False, 1, 0)
-    assert shape_of(JobSubmit(script="x", memory_mb=0), one, None, 256) == (1, 1, 1)
+    assert flat(shape_of(JobSubmit(script="x", memory_mb=0), one, None, 256)) == (1, 1, 1)
     assert constrained("gpu=yes", []).empty  # nobody can say whether one will satisfy it
 
 
 def test_the_smallest_host_that_could_hold_it() -> None:
     capacity = sized(("a", 8, 100), ("b", 4, 300), ("c", 4, 200), ("d", 2, 400))
     asked = [(1, 1), (4, 200), (4, 201), (5, 1), (1, 301), (2, 400)]
-    assert [capacity.smallest(*size) for size in asked] == [(2, 400), (4, 200), (4, 300), (8, 100), (2, 400), (2, 400)]
+    assert [capacity.smallest(Size(*size)) for size in asked] == [
+        (2, 400),
+        (4, 200),
+        (4, 300),
+        (8, 100),
+        (2, 400),
+        (2, 400),
+    ]
     assert [capacity.whole_mb(cores) for cores in (1, 3, 5)] == [100, 100, 100]
     assert sized(("a", 8, 900), ("b", 4, 300)).whole_mb(5) == 900
 
@@ -159,17 +172,17 @@ def test_the_smallest_host_that_could_hold_it() -> None:
 )
 def test_the_fewest_nodes(cores: list[int], tasks: int, memory_mb: int, nodes: int | None) -> None:
     capacity = sized(*((f"h{n}", count, 100) for n, count in enumerate(cores)))
-    assert capacity.fewest_nodes(tasks, 1, lambda _: memory_mb) == nodes
+    assert capacity.fewest_nodes(tasks, 1, lambda count: Size(cores_on_node(tasks, count, 1), memory_mb)) == nodes
 
 
 def test_sizes_are_looked_for_once_and_few_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shape_module, "FITTING_KEPT_MAX", 2)
     capacity, remembered = Capacity(HOSTS), []
     for cores in (1, 1, 8, 16, 17):
-        capacity.fitting(cores, 1)
+        capacity.fitting(Size(cores, 1))
         remembered.append(len(capacity._fitting))
     assert remembered == [1, 1, 2, 1, 2]
-    assert [capacity.fitting(*size) for size in ((8, 8000), (8, 8001), (16, 8000), (1, 64_000))] == [3, 0, 1, 1]
+    assert [capacity.fitting(Size(*size)) for size in ((8, 8000), (8, 8001), (16, 8000), (1, 64_000))] == [3, 0, 1, 1]
 
 
 def test_without_a_known_host_nobody_can_say() -> None:
@@ -191,7 +204,7 @@ def test_what_is_accepted_fits_and_takes_the_fewest_nodes(
     def fits(count: int) -> bool:
         cores = cores_on_node(tasks, count, cpus)
         memory_mb = memory[1] * (cores if memory[0] == "memory_per_core_mb" else 1)
-        return sum(1 for h in HOSTS if h.cores >= cores and h.memory_mb >= memory_mb) >= count
+        return sum(1 for h in HOSTS if h.size.cores >= cores and h.size.memory_mb >= memory_mb) >= count
 
     possible = [n for n in range(1, 5) if fits(n)]
     try:
@@ -291,15 +304,15 @@ def test_too_many_dependencies() -> None:
 
 
 LABELLED = [
-    Host(name="big", cores=16, memory_mb=8000, cluster="batch"),
-    Host(name="g1", cores=4, memory_mb=8000, labels={"GPU": "yes"}, state="lost"),
-    Host(name="g2", cores=4, memory_mb=8000, labels={"GPU": "yes"}),
+    Host(name="big", size=Size(16, 8000), cluster="batch"),
+    Host(name="g1", size=Size(4, 8000), labels={"GPU": "yes"}, state="lost"),
+    Host(name="g2", size=Size(4, 8000), labels={"GPU": "yes"}),
 ]
 
 
 def test_with_a_constraint_the_hosts_that_satisfy_it_are_all_there_are() -> None:
     gpu = constrained("gpu=yes", LABELLED)
-    assert shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None, 256) == (2, 4, 1024)
+    assert flat(shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None, 256)) == (2, 4, 1024)
     with pytest.raises(Refused, match=r"no host has 5 cores \(the largest of those with gpu=yes is g1 with 4 cores"):
         shape_of(JobSubmit(script="x", cpus_per_task=5), gpu, None, 256)
 

@@ -11,6 +11,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Balance
 from schemas.facts import Disposal
+from schemas.size import Size, total
 from services.runtime.config import file as runtime_config
 from services.runtime.config.file import ConfigError
 from services.scheduler.core.policies.balance import MOVES_MAX, Load, Machine, plan
@@ -23,12 +24,12 @@ RULES = Balance()
 
 
 def host(name: str, use: float, *machines: Machine, cores: int = 8, memory_mb: int = 8192) -> Load:
-    taken = sum(each.cores for each in machines), sum(each.memory_mb for each in machines)
-    return Load(name, use, cores, cores - taken[0], memory_mb - taken[1], len(machines), machines)
+    taken = total(each.size for each in machines)
+    return Load(name, use, Size(cores, memory_mb), Size(cores, memory_mb).minus(taken), len(machines), machines)
 
 
 def machine(unit: str, cores: int = 2, memory_mb: int = 1024, left_s: float = 3600.0, moved: int = 0) -> Machine:
-    return Machine(unit, cores, memory_mb, left_s, moved)
+    return Machine(unit, Size(cores, memory_mb), left_s, moved)
 
 
 def planned(*hosts: Load, rules: Balance = RULES) -> list[tuple[str, str, str]]:
@@ -244,7 +245,9 @@ def test_a_machine_that_leaves_takes_its_part_with_it_and_brings_it_where_it_goe
     assert host("h3", 0.6).use(machine("1")) == 0.0  # nobody's: what the host itself uses
     assert host("h3", 0.6, machine("1", 1)).use(machine("1", 1)) == pytest.approx(0.6)
     beside = target.beside(machine("1"), source)
-    assert beside == Load("h2", pytest.approx(0.5), 4, 0, 8192 - 2048, 2, (machine("3"), machine("1")))
+    assert beside == Load(
+        "h2", pytest.approx(0.5), Size(4, 8192), Size(0, 8192 - 2048), 2, (machine("3"), machine("1"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -260,8 +263,8 @@ def test_a_machine_that_leaves_takes_its_part_with_it_and_brings_it_where_it_goe
     ],
 )
 def test_of_two_that_may_move_the_better_one_does(one: Machine, other: Machine, expected: str) -> None:
-    source = Load("h1", 0.8, 8, 8 - one.cores - other.cores, 8192, 2, (one, other))
-    target = Load("h2", 0.0, 64, 64, 65_536, 0)
+    source = Load("h1", 0.8, Size(8, 8192), Size(8 - one.size.cores - other.size.cores, 8192), 2, (one, other))
+    target = Load("h2", 0.0, Size(64, 65_536), Size(64, 65_536), 0)
     assert [move[0] for move in planned(source, target)] == [expected]
 
 
@@ -271,7 +274,7 @@ def test_of_two_that_may_move_the_better_one_does(one: Machine, other: Machine, 
 )
 def test_it_goes_where_there_is_room_exactly(cores_free: int, memory_free_mb: int, use: float, expected: int) -> None:
     crowded = host("h1", 0.8, machine("1"), machine("2"), cores=4)
-    assert len(planned(crowded, Load("h2", use, 8, cores_free, memory_free_mb, 1))) == expected
+    assert len(planned(crowded, Load("h2", use, Size(8, 8192), Size(cores_free, memory_free_mb), 1))) == expected
 
 
 @pytest.mark.parametrize(
@@ -280,7 +283,7 @@ def test_it_goes_where_there_is_room_exactly(cores_free: int, memory_free_mb: in
 def test_a_target_is_full_enough_at_the_bands_edge_and_at_60_per_cent(use: float, high: float, expected: int) -> None:
     """A half of 75 % of 4 cores is 37.5 % of as many."""
     crowded = host("h1", 0.75, machine("1"), machine("2"), cores=4)
-    assert len(planned(crowded, Load("h2", use, 4, 4, 8192, 1), rules=Balance(high=high))) == expected
+    assert len(planned(crowded, Load("h2", use, Size(4, 8192), Size(4, 8192), 1), rules=Balance(high=high))) == expected
 
 
 def test_one_that_gives_none_keeps_no_other_from_giving() -> None:
@@ -346,6 +349,6 @@ def test_the_largest_find_a_place_first() -> None:
 
 def test_what_has_been_placed_takes_its_room_from_the_next() -> None:
     """Each of two hosts goes where there is room for one more."""
-    busier = Load("h3", 0.3, 8, 2, 8192, 1), Load("h4", 0.4, 8, 2, 8192, 1)
+    busier = Load("h3", 0.3, Size(8, 8192), Size(2, 8192), 1), Load("h4", 0.4, Size(8, 8192), Size(2, 8192), 1)
     found = planned(host("h1", 0.05, machine("1")), host("h2", 0.1, machine("2")), *busier, rules=SAVING)
     assert found == [("1", "h1", "h4"), ("2", "h2", "h3")]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Warm
+from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm
@@ -182,13 +183,13 @@ def test_a_plan_is_exchanged_within_classes_and_stays_the_same_plan(data: st.Dat
     custody, count = Custody(), data.draw(st.integers(2, 7))
     for number in range(count):
         cores = data.draw(st.sampled_from((2, 4)))
-        host = Host(name=f"h{number}", cores=cores, memory_mb=4096, state="held", dept="hpc")
+        host = Host(name=f"h{number}", size=Size(cores, 4096), state="held", dept="hpc")
         custody.state.hosts[host.name] = host
         custody.index.add_host(host)
     names = list(custody.state.hosts)
     for number, host in enumerate(data.draw(st.lists(st.sampled_from(names), max_size=6)), start=100):
-        size = {"cores": data.draw(st.sampled_from((1, 2))), "memory_mb": 256}
-        custody.state.units[str(number)] = Unit(id=str(number), dept="hpc", state="final", attempt=1, **size)
+        size = Size(data.draw(st.sampled_from((1, 2))), 256)
+        custody.state.units[str(number)] = Unit(id=str(number), dept="hpc", state="final", attempt=1, size=size)
         vm = Vm(unit=str(number), attempt=1, rank=0, vm=number, host=host, allocated_at=0.0, parked_at=1.0)
         custody.state.vms[f"{number}/1/0"] = vm
         custody.index.add_vm(f"{number}/1/0", vm)
@@ -196,7 +197,9 @@ def test_a_plan_is_exchanged_within_classes_and_stays_the_same_plan(data: st.Dat
     room, origins = Room.of(custody, "hpc"), {}
     plan, starts = room.copy(), []
     for number in range(1, data.draw(st.integers(1, 6)) + 1):
-        shape = Shape(data.draw(st.integers(1, 3)), data.draw(st.sampled_from((1, 2))), 256, data.draw(st.booleans()))
+        shape = Shape(
+            data.draw(st.integers(1, 3)), Size(data.draw(st.sampled_from((1, 2))), 256), data.draw(st.booleans())
+        )
         hosts = plan.take(shape)
         if hosts is not None:
             starts.append(Start(str(number), shape, hosts, because.FirstFit()))

@@ -10,6 +10,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchLimits, UserLimits
 from schemas.facts import Dependency
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.scheduler.core.batch.jobs import Jobs
 from services.scheduler.core.state.budgets import NOBODY, Owner
@@ -91,7 +92,7 @@ def test_the_queue_is_ranked_anew_only_where_somebody_fits() -> None:
 
     found.state.jobs["2"].priority = 50
     assert ranked(AT + 300.0, room)[-1] == "2", "nothing fits"
-    room.offer("a", Free(True, 2, 10_000))
+    room.offer("a", Free(True, Size(2, 10_000)))
     assert ranked(AT + 300.0, room)[0] == "2"
     found.state.jobs["1"].priority = 90
     assert ranked(AT + 600.0, None)[0] == "1"
@@ -137,7 +138,7 @@ def test_open_attempts_count_for_throttles_and_limits() -> None:
     found.jobs.opened("1_0", 1)
     found.jobs.opened("2", 1)
     assert found.jobs.queue.grew
-    assert (found.jobs.queue.running, {a.user: much.cores for a, much in budgets.used.items()}) == (
+    assert (found.jobs.queue.running, {a.user: much.size.cores for a, much in budgets.used.items()}) == (
         {"1": 1},
         {"ann": 2, "bob": 2},
     )

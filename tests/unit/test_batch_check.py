@@ -9,6 +9,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchLimits
+from schemas.size import Size
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.state import Again, Checkpoint
 from services.scheduler.core.state.limits import Limit
@@ -16,7 +17,7 @@ from services.scheduler.core.state.shape import Booking, Place, Shape
 from tests.support.scheduling import cluster, core, running
 from tests.support.world import World
 
-SHAPE = Shape(1, 1, 1, False)
+SHAPE = Shape(1, Size(1, 1), False)
 
 
 def house(order: str = "easy") -> tuple[World, BatchCore, str]:

@@ -25,8 +25,7 @@ def label(world: World, host: str, cluster: str = "", **labels: str) -> None:
         f.HostDescribed(
             host=host,
             one_id=known.one_id,
-            cores=known.cores,
-            memory_mb=known.memory_mb,
+            **known.size.fields(),
             labels=labels,
             cluster=cluster,
         ),

@@ -12,6 +12,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Balance, CloudConfig, Warm
 from schemas.facts import Disposal
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit, Vm, vm_key
 from services.scheduler.core.batch.affinity import Unexchanged, settle
@@ -21,10 +22,11 @@ from services.scheduler.core.batch.view import View
 from services.scheduler.core.policies.balance import Load, Machine
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Booking, Shape, Start
+from tests.support.sizes import sized
 from tests.support.world import batch, cloud
 
 AT = 10_000.0
-ONE, WIDE = Shape(1, 1, 100, False), Shape(2, 1, 100, False)
+ONE, WIDE = Shape(1, Size(1, 100), False), Shape(2, Size(1, 100), False)
 
 
 class Parked(msgspec.Struct):
@@ -48,12 +50,12 @@ def given(
     for name, used in hosts.items():
         units = {"u": None} if used else {}
         custody.state.hosts[name] = Host(
-            name=name, cores=4, memory_mb=400, state="held", dept="hpc", cores_used=used, units=units
+            name=name, size=Size(4, 400), state="held", dept="hpc", used=Size(used), units=units
         )
     custody.index.held = {"hpc": dict.fromkeys(hosts)}
     for number, each in enumerate(parked, start=100):
         unit, key = str(number), vm_key(str(number), 1, 0)
-        custody.state.units[unit] = Unit(id=unit, dept=each.dept, cores=each.cores, memory_mb=each.memory_mb)
+        custody.state.units[unit] = Unit(id=unit, dept=each.dept, size=Size(each.cores, each.memory_mb))
         custody.state.vms[key] = Vm(unit=unit, attempt=1, rank=0, vm=number, host=each.host, allocated_at=0.0)
         custody.index.parked.setdefault(each.host, {})[key] = None
         if each.user:
@@ -202,7 +204,7 @@ CAN: CloudConfig = msgspec.structs.replace(cloud(batch("hpc")), capabilities=("l
 def job(**fields: Any) -> Job:
     given_: dict[str, Any] = {"nodes": 1, "cores": 2, "memory_mb": 64, "exclusive": False, "walltime_s": 100.0}
     given_ |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
-    return Job(**(given_ | fields))
+    return Job(**sized(given_ | fields))
 
 
 def unit(name: str, **fields: Any) -> Unit:
@@ -214,7 +216,7 @@ def unit(name: str, **fields: Any) -> Unit:
         "hosts": ("a",),
         "began_at": AT - 30.0,
     }
-    return Unit(id=name, dept="hpc", **(given_ | fields))
+    return Unit(id=name, dept="hpc", **sized(given_ | fields))
 
 
 def balancing(*units: Unit, used: dict[str, float], jobs: dict[str, Job] | None = None) -> Rebalance:
@@ -224,8 +226,8 @@ def balancing(*units: Unit, used: dict[str, float], jobs: dict[str, Job] | None 
     for name in "abcd":
         here = {one.id: None for one in units if name in one.hosts}
         cordoned = "x" if name == "c" else None
-        host = Host(name=name, cores=8, memory_mb=400, state="held", dept="hpc", units=here, cordoned=cordoned)
-        host.cores_used, host.memory_used_mb = 2 * len(here), 64 * len(here)
+        host = Host(name=name, size=Size(8, 400), state="held", dept="hpc", units=here, cordoned=cordoned)
+        host.used = Size(2, 64).times(len(here))
         custody.state.hosts[name] = host
     custody.index.held = {"hpc": dict.fromkeys("abcd")}
     for number, one in enumerate(units):
@@ -246,11 +248,11 @@ BUSY = {"d": 0.1, "b": 0.5, "a": 0.9, "c": 0.9, "gone": 0.9}
 def test_hosts_are_told_in_order_with_the_machines_of_those_that_may_give() -> None:
     found = balancing(unit("10"), unit("9"), used=BUSY)
     found.state.again["9"] = Again(entered=0, moved=2)
-    machines = (Machine("9", 2, 64, 70.0, 2), Machine("10", 2, 64, 70.0, 0))
+    machines = (Machine("9", Size(2, 64), 70.0, 2), Machine("10", Size(2, 64), 70.0, 0))
     assert loads(found) == [
-        Load("a", 0.9, 8, 4, 272, 2, machines),
-        Load("b", 0.5, 8, 8, 400, 0),
-        Load("d", 0.1, 8, 8, 400, 0),
+        Load("a", 0.9, Size(8, 400), Size(4, 272), 2, machines),
+        Load("b", 0.5, Size(8, 400), Size(8, 400), 0),
+        Load("d", 0.1, Size(8, 400), Size(8, 400), 0),
     ]
 
 

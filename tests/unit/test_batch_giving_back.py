@@ -13,6 +13,7 @@ from schemas.config import BatchPolicy, CloudConfig
 from schemas.facts import Disposal
 from schemas.ids import job_of
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit, Vm
@@ -27,6 +28,7 @@ from services.scheduler.core.policies.victims import Candidate, Choice, HostLoad
 from services.scheduler.core.state.limits import Limit
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Shape
+from tests.support.sizes import sized
 from tests.support.world import batch, cloud
 
 AT = 10_000.0
@@ -36,18 +38,18 @@ POLICY = BatchPolicy(requeues_max=3)
 
 def unit(name: str = "1", **fields: Any) -> Unit:
     given: dict[str, Any] = {"state": "open", "attempt": 2, "hosts": ("a",)}
-    return Unit(id=name, dept="hpc", **(given | fields))
+    return Unit(id=name, dept="hpc", **sized(given | fields))
 
 
 def job(**fields: Any) -> Job:
     given: dict[str, Any] = {"nodes": 1, "cores": 1, "memory_mb": 1, "exclusive": False, "walltime_s": 100.0}
     given |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
-    return Job(**(given | fields))
+    return Job(**sized(given | fields))
 
 
 def host(name: str, **fields: Any) -> Host:
     given: dict[str, Any] = {"cores": 4, "memory_mb": 400, "state": "held", "dept": "hpc"}
-    return Host(name=name, **(given | fields))
+    return Host(name=name, **sized(given | fields))
 
 
 def fold(*units: Unit, hosts: tuple[Host, ...] = (), config: CloudConfig | None = None) -> Custody:
@@ -397,7 +399,7 @@ def movable(*units: Unit, hosts: tuple[Host, ...]) -> tuple[Custody, Room]:
     for one in units:
         for name in one.hosts:
             here = next(each for each in hosts if each.name == name)
-            here.units[one.id], here.cores_used = None, here.cores_used + one.cores
+            here.units[one.id], here.used = None, here.used.plus(one.size)
     custody = fold(*units, hosts=hosts, config=cloud(batch("hpc")))
     return custody, Room.of(custody, "hpc")
 
@@ -418,9 +420,9 @@ def test_ranks_that_leave_go_to_the_best_hosts_that_stay_and_the_others_keep_the
 
 def test_who_finds_no_room_keeps_nobody_else_from_moving() -> None:
     custody, room = movable(unit("1", cores=2), unit("2", cores=2), hosts=(host("a"), host("b"), host("c", cores=8)))
-    sizes = {"1": Shape(1, 9, 1, False), "2": Shape(1, 1, 1, False)}
+    sizes = {"1": Shape(1, Size(9, 1), False), "2": Shape(1, Size(1, 1), False)}
     assert moves(custody, room, ["1", "2"], ["a"], sizes.__getitem__) == {"2": ("b",)}
-    whole = {"1": Shape(1, 1, 1, False), "2": Shape(1, 1, 1, True)}
+    whole = {"1": Shape(1, Size(1, 1), False), "2": Shape(1, Size(1, 1), True)}
     assert moves(custody, room, ["1", "2"], ["a"], whole.__getitem__) == {"1": ("b",), "2": ("c",)}
 
 
@@ -439,5 +441,5 @@ def test_each_has_the_room_that_those_before_leave(exclusive: bool, expected: di
     assert moves(custody, room, ["1", "2"], ["a"]) == expected
     third = moves(custody, room, ["1", "2", "3"], ["a"]).get("3")
     assert third == (None if exclusive else ("c",)), "memory runs out as cores do"
-    asked = moves(custody, room, ["1", "2"], ["a"], lambda _: Shape(1, 3, 1, False))
+    asked = moves(custody, room, ["1", "2"], ["a"], lambda _: Shape(1, Size(3, 1), False))
     assert asked == {"1": ("b",), "2": ("c",)}

@@ -34,6 +34,7 @@ from services.scheduler.core.batch.launches import (
 from services.scheduler.core.batch.preemption import HOUR_S, Guards
 from services.scheduler.core.batch.state import WHOLE, Again, Checkpoint, Job, Paused, State
 from services.scheduler.core.policies.victims import Candidate
+from tests.support.sizes import sized
 from tests.support.world import batch
 
 AT = 10_000.0
@@ -53,13 +54,13 @@ def fold(*units: Unit, config: CloudConfig | None = None, hosts: tuple[Host, ...
 
 def unit(name: str = "1", **fields: Any) -> Unit:
     given: dict[str, Any] = {"state": "open", "attempt": 1, "hosts": ("a",)}
-    return Unit(id=name, dept="hpc", **(given | fields))
+    return Unit(id=name, dept="hpc", **sized(given | fields))
 
 
 def job(**fields: Any) -> Job:
     given: dict[str, Any] = {"nodes": 1, "cores": 1, "memory_mb": 1, "exclusive": False, "walltime_s": 10.0}
     given |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
-    return Job(**(given | fields))
+    return Job(**sized(given | fields))
 
 
 # ----------------------------------------------------------------------------------------------------------------- guards

@@ -11,6 +11,7 @@ import pytest
 
 from schemas.config import BatchPolicy, CloudConfig, MultiFactor, Quality, User
 from schemas.ids import job_of
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
@@ -19,6 +20,7 @@ from services.scheduler.core.batch.state import Job, State
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.core.state.shape import Place
 from services.scheduler.core.state.usage import Account, Holding
+from tests.support.sizes import sized
 from tests.support.world import batch, cloud
 
 PERIOD_S, AT = 300.0, 6000.0
@@ -42,7 +44,7 @@ FACTORS = MultiFactor(
 def job(**fields: Any) -> Job:
     given: dict[str, Any] = {"nodes": 1, "cores": 1, "memory_mb": 1, "exclusive": False, "walltime_s": 10.0}
     given |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
-    return Job(**(given | {"user": "ann"} | fields))
+    return Job(**sized(given | {"user": "ann"} | fields))
 
 
 def site(**policy: Any) -> CloudConfig:
@@ -95,7 +97,7 @@ def test_many_are_ranked_as_each_is_by_the_points_of_now(seed: int) -> None:
         lanes.setdefault((one.shape, one.kind), []).append(place)
         asked = one.priority + {"urgent": 50, "low": -30}.get(one.quality, 0)
         share = fair[one.user].factor if one.user in fair else 1.0
-        cores = one.nodes * one.cores
+        cores = one.nodes * one.size.cores
         points = multi.points(FACTORS, AT - one.since, share, cores, asked, one.user, 0.25)
         assert found.points(one) == points
         expected[place.unit] = (BEHIND if one.best_effort else 0) - math.floor(sum(points))
@@ -196,10 +198,10 @@ def test_a_configuration_counts_at_once() -> None:
 
 def opened(found: Priorities, name: str, **fields: Any) -> None:
     given: dict[str, Any] = {"state": "open", "placed_at": AT - 100.0, "cores": 2, "nodes": 3, "hosts": ("a", "b", "x")}
-    found.custody.state.units[name] = Unit(id=name, dept="hpc", **(given | fields))
+    found.custody.state.units[name] = Unit(id=name, dept="hpc", **sized(given | fields))
     found.custody.index.open.setdefault("hpc", {})[name] = None
     for host, cores in (("a", 8), ("b", 16)):
-        found.custody.state.hosts[host] = Host(name=host, cores=cores)
+        found.custody.state.hosts[host] = Host(name=host, size=Size(cores))
 
 
 @pytest.mark.parametrize(

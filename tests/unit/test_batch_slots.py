@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import CloudConfig, Leases, Policy
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.jobs import Jobs
@@ -15,7 +16,7 @@ from tests.support.world import batch, cloud
 from tests.unit.test_batch_giving_back import AT, fold, host, job, unit
 
 SETTINGS = Leases(lead_s=60.0, margin_s=5.0, suspend_mb_per_s=10.0)
-ONE = Shape(1, 4, 100, False)
+ONE = Shape(1, Size(4, 100), False)
 
 
 def booking(name: str, start_s: float, end_s: float, shape: Shape = ONE) -> Booking:
@@ -41,12 +42,12 @@ def test_the_core_is_woken_before_a_slot_at_its_beginning_and_at_its_end() -> No
         ([booking("1", -50.0, 0.5)], 3),
         ([booking("1", -50.0, 0.0)], 0),
         ([booking("1", 0.0, 100.0), booking("2", 0.0, 50.0)], 4),
-        ([booking(str(n), 0.0, 50.0, Shape(1, 2, 100, False)) for n in range(3)], 4),
-        ([booking("1", 0.0, 50.0, Shape(3, 1, 100, False))], 5),
-        ([booking("1", 0.0, 50.0, Shape(1, 5, 100, False))], 0),  # no host could hold it
-        ([booking("1", 0.0, 50.0), booking("2", 0.0, 50.0, Shape(1, 1, 100, False))], 4),
+        ([booking(str(n), 0.0, 50.0, Shape(1, Size(2, 100), False)) for n in range(3)], 4),
+        ([booking("1", 0.0, 50.0, Shape(3, Size(1, 100), False))], 5),
+        ([booking("1", 0.0, 50.0, Shape(1, Size(5, 100), False))], 0),  # no host could hold it
+        ([booking("1", 0.0, 50.0), booking("2", 0.0, 50.0, Shape(1, Size(1, 100), False))], 4),
         ([booking(str(n), 0.0, 50.0) for n in range(9)], 6),
-        ([booking(str(n), 0.0, 50.0, Shape(2, 4, 100, False)) for n in range(2)], 6),
+        ([booking(str(n), 0.0, 50.0, Shape(2, Size(4, 100), False)) for n in range(2)], 6),
     ],
 )
 def test_slots_that_are_near_want_hosts_beside_what_does_not_make_way(slots: list[Booking], wanted: int) -> None:

@@ -11,6 +11,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
+from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.text import sentence
 from services.runtime.config.checks import check_cloud
@@ -167,10 +168,10 @@ def test_least_work_lost_takes_who_can_be_saved() -> None:
 def test_suspended_ones_of_several_lanes_are_in_the_order_of_now() -> None:
     queue = Queue(lambda _: 1.0)
     for number, cores in ((1, 1), (2, 2), (3, 1)):
-        queue.add(Place(0, number, str(number)), Shape(1, cores, 1, False), 0)
+        queue.add(Place(0, number, str(number)), Shape(1, Size(cores, 1), False), 0)
         queue.suspended[str(number)] = ("h1",)
     queue.rank_again(lambda places: [-place.entered for place in places])
-    queue.add(Place(-9, 4, "4"), Shape(1, 1, 1, False), 0)  # puts one of the lanes in order
+    queue.add(Place(-9, 4, "4"), Shape(1, Size(1, 1), False), 0)  # puts one of the lanes in order
     assert [place.unit for place in queue.suspended_in_order()] == ["3", "2", "1"]
 
 

@@ -13,6 +13,7 @@ import pytest
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.facts import Dependency
+from schemas.size import Size
 from services.domain.text import remedy, sentence
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.batch.demand import hosts_wanted
@@ -263,36 +264,36 @@ def test_what_others_keep_in_any_case_is_told_to_who_needs_it() -> None:
 # ------------------------------------------------------------------------------------------------------------------ demand
 
 
-def wanted(kinds: dict[tuple[int, int], int], *units: Shape, busy: int = 0) -> int:
+def wanted(kinds: dict[Size, int], *units: Shape, busy: int = 0) -> int:
     capacities, queue = Capacities(), Queue(lambda _unit: 60.0)
-    for (cores, memory_mb), count in kinds.items():
-        capacities.counts[cores, memory_mb] = count
-        capacities.of_host |= {f"{cores}-{n}": (cores, memory_mb) for n in range(count)}
+    for size, count in kinds.items():
+        capacities.counts[size] = count
+        capacities.of_host |= {f"{size}-{n}": size for n in range(count)}
     for number, shape in enumerate(units):
         queue.add(Place(0, number, str(number + 1)), shape, 0)
     return hosts_wanted(queue, capacities, busy, {})
 
 
-ONE = Shape(1, 1, 100, False)
+ONE = Shape(1, Size(1, 100), False)
 
 
 @pytest.mark.parametrize(
     ("kinds", "units", "expected"),
     [
-        ({(4, 1000): 9}, [ONE] * 4, 1),
-        ({(4, 1000): 9}, [ONE] * 5, 2),
-        ({(4, 200): 9}, [ONE] * 5, 3),  # memory is what is short
-        ({(4, 1000): 9}, [Shape(1, 1, 100, True)] * 5, 5),
-        ({(4, 1000): 9}, [Shape(3, 1, 100, False)], 3),
-        ({(4, 1000): 9}, [Shape(3, 1, 100, False)] * 4, 3),
-        ({(4, 1000): 2}, [ONE] * 99, 2),
-        ({(2, 1000): 5, (8, 1000): 1}, [Shape(1, 8, 100, False)] * 4, 1),  # only one host could hold it
-        ({(2, 1000): 5, (8, 1000): 5}, [Shape(1, 2, 100, False)] * 3, 3),  # counted on the smallest kind
-        ({(2, 1000): 5}, [Shape(1, 3, 100, False)], 0),
+        ({Size(4, 1000): 9}, [ONE] * 4, 1),
+        ({Size(4, 1000): 9}, [ONE] * 5, 2),
+        ({Size(4, 200): 9}, [ONE] * 5, 3),  # memory is what is short
+        ({Size(4, 1000): 9}, [Shape(1, Size(1, 100), True)] * 5, 5),
+        ({Size(4, 1000): 9}, [Shape(3, Size(1, 100), False)], 3),
+        ({Size(4, 1000): 9}, [Shape(3, Size(1, 100), False)] * 4, 3),
+        ({Size(4, 1000): 2}, [ONE] * 99, 2),
+        ({Size(2, 1000): 5, Size(8, 1000): 1}, [Shape(1, Size(8, 100), False)] * 4, 1),  # only one host could hold it
+        ({Size(2, 1000): 5, Size(8, 1000): 5}, [Shape(1, Size(2, 100), False)] * 3, 3),  # counted on the smallest kind
+        ({Size(2, 1000): 5}, [Shape(1, Size(3, 100), False)], 0),
         ({}, [ONE], 0),
     ],
 )
-def test_hosts_wanted(kinds: dict[tuple[int, int], int], units: list[Shape], expected: int) -> None:
+def test_hosts_wanted(kinds: dict[Size, int], units: list[Shape], expected: int) -> None:
     assert wanted(kinds, *units) == expected
     assert wanted(kinds, *units, busy=1) == min(expected + 1, sum(kinds.values()))
 

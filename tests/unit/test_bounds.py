@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
+from schemas.size import NOTHING, Size
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, any_limit, bounds_on, limits_of
 
 TIGHT = Bound(WHOLE, UserLimits(jobs_running_max=3, cores_max=8, hosts_max=2))
@@ -23,20 +24,20 @@ TIGHT = Bound(WHOLE, UserLimits(jobs_running_max=3, cores_max=8, hosts_max=2))
 def test_the_first_limit_that_is_exceeded_is_told(
     jobs: int, cores: int, hosts: int, exceeded: tuple[str, int, int] | None
 ) -> None:
-    assert TIGHT.exceeded(Much(jobs, cores, hosts)) == exceeded
-    assert Bound(WHOLE, UserLimits()).exceeded(Much(jobs, cores, hosts)) is None
+    assert TIGHT.exceeded(Much(jobs, Size(cores), hosts)) == exceeded
+    assert Bound(WHOLE, UserLimits()).exceeded(Much(jobs, Size(cores), hosts)) is None
 
 
 @pytest.mark.parametrize(
     ("used", "more", "times"),
     [
-        (Much(0, 0, 0), Much(1, 2, 1), 2),  # two hosts
-        (Much(0, 0, 0), Much(1, 4, 0), 2),  # eight cores
-        (Much(0, 0, 0), Much(1, 0, 0), 3),  # three jobs
-        (Much(1, 4, 0), Much(1, 3, 0), 1),
-        (Much(3, 0, 0), Much(1, 1, 1), 0),
-        (Much(9, 0, 0), Much(1, 1, 1), 0),  # over already
-        (Much(0, 0, 0), Much(0, 0, 0), None),
+        (Much(0, NOTHING, 0), Much(1, Size(2), 1), 2),  # two hosts
+        (Much(0, NOTHING, 0), Much(1, Size(4), 0), 2),  # eight cores
+        (Much(0, NOTHING, 0), Much(1, NOTHING, 0), 3),  # three jobs
+        (Much(1, Size(4), 0), Much(1, Size(3), 0), 1),
+        (Much(3, NOTHING, 0), Much(1, Size(1), 1), 0),
+        (Much(9, NOTHING, 0), Much(1, Size(1), 1), 0),  # over already
+        (Much(0, NOTHING, 0), Much(0, NOTHING, 0), None),
     ],
 )
 def test_how_often_more_fits(used: Much, more: Much, times: int | None) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken, Host, Unit
 from services.scheduler.core.batch.demand import PREFERRED_MAX, hosts_wanted, preferred
@@ -14,13 +15,14 @@ from services.scheduler.core.state.forecast import Ending, Forecast
 from services.scheduler.core.state.queue import Queue
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import PLAIN, Kind, Place, Shape
+from tests.support.sizes import sized
 
 FAST = {"FAST": "1"}
 
 
 def host(name: str, cores: int = 4, memory_mb: int = 400, **fields: Any) -> Host:
     given = {"state": "held", "dept": "hpc"} | fields
-    return Host(name=name, cores=cores, memory_mb=memory_mb, **given)
+    return Host(name=name, size=Size(cores, memory_mb), **given)
 
 
 def fold(*hosts: Host, units: list[Unit] | None = None) -> Custody:
@@ -57,7 +59,7 @@ def test_hosts_are_counted_by_kind_as_they_come_and_go_and_only_a_change_is_told
     found = Capacities.of(custody)
     assert found.counts == {(4, 400): 2, (8, 400): 1}
     assert not found.update(custody, "a")
-    custody.state.hosts["a"].cores = 8
+    custody.state.hosts["a"].size = custody.state.hosts["a"].size._replace(cores=8)
     assert found.update(custody, "a")
     assert found.counts == {(4, 400): 1, (8, 400): 2}
     custody.state.hosts["a"].state = "lost"
@@ -74,25 +76,25 @@ def test_hosts_are_counted_by_kind_as_they_come_and_go_and_only_a_change_is_told
 @pytest.mark.parametrize(
     ("shape", "able", "ranks"),
     [
-        (Shape(1, 1, 100, False), 3, 4),
-        (Shape(1, 2, 100, False), 3, 2),
-        (Shape(1, 3, 100, False), 3, 1),
-        (Shape(1, 4, 100, False), 3, 1),
-        (Shape(1, 5, 100, False), 1, 1),
-        (Shape(1, 8, 800, False), 1, 1),
-        (Shape(1, 8, 801, False), 0, 0),
-        (Shape(1, 9, 100, False), 0, 0),
-        (Shape(1, 1, 400, False), 3, 1),
-        (Shape(1, 1, 401, False), 1, 1),
-        (Shape(1, 1, 200, False), 3, 2),
-        (Shape(1, 1, 0, False), 3, 4),
-        (Shape(1, 0, 100, False), 3, 4),
-        (Shape(1, 0, 0, False), 3, 4),
-        (Shape(1, 1, 100, True), 3, 1),
-        (Shape(1, 4, 400, True), 3, 1),
-        (Shape(1, 8, 800, True), 1, 1),
-        (Shape(1, 8, 801, True), 0, 0),
-        (Shape(1, 9, 800, True), 0, 0),
+        (Shape(1, Size(1, 100), False), 3, 4),
+        (Shape(1, Size(2, 100), False), 3, 2),
+        (Shape(1, Size(3, 100), False), 3, 1),
+        (Shape(1, Size(4, 100), False), 3, 1),
+        (Shape(1, Size(5, 100), False), 1, 1),
+        (Shape(1, Size(8, 800), False), 1, 1),
+        (Shape(1, Size(8, 801), False), 0, 0),
+        (Shape(1, Size(9, 100), False), 0, 0),
+        (Shape(1, Size(1, 400), False), 3, 1),
+        (Shape(1, Size(1, 401), False), 1, 1),
+        (Shape(1, Size(1, 200), False), 3, 2),
+        (Shape(1, Size(1, 0), False), 3, 4),
+        (Shape(1, Size(0, 100), False), 3, 4),
+        (Shape(1, Size(0, 0), False), 3, 4),
+        (Shape(1, Size(1, 100), True), 3, 1),
+        (Shape(1, Size(4, 400), True), 3, 1),
+        (Shape(1, Size(8, 800), True), 1, 1),
+        (Shape(1, Size(8, 801), True), 0, 0),
+        (Shape(1, Size(9, 800), True), 0, 0),
     ],
 )
 def test_ranks_on_a_host_are_counted_on_the_smallest_kind_that_holds_one(shape: Shape, able: int, ranks: int) -> None:
@@ -106,21 +108,21 @@ def test_ranks_on_a_host_are_counted_on_the_smallest_kind_that_holds_one(shape: 
     assert (found.able(shape), found.ranks(shape)) == (able, ranks)
 
 
-def test_a_host_without_cores_still_holds_one_rank_that_asks_for_none() -> None:
-    assert Capacities.of(fold(host("a", 0, 100))).ranks(Shape(1, 0, 10, False)) == 1
+def test_a_host_without_cores_still_holds_a_rank_that_asks_for_nothing() -> None:
+    assert Capacities.of(fold(host("a", 0, 100))).ranks(Shape(1, Size(), False)) == 1
 
 
 def test_without_hosts_nothing_can_be_held() -> None:
     found = Capacities()
     for constraint in ("", "fast"):
-        shape = Shape(1, 0, 0, False, constraint)
+        shape = Shape(1, Size(0, 0), False, constraint)
         assert (found.able(shape), found.ranks(shape)) == (0, 0)
 
 
 # ----------------------------------------------------------------------------------------------------------------- demand
 
 USABLE = Capacities.of(fold(*(host(f"h{n}", labels=FAST if n < 3 else {}) for n in range(6))))
-ONE, WIDE, TWO = Shape(1, 4, 100, False), Shape(3, 1, 100, False), Shape(1, 2, 100, False)
+ONE, WIDE, TWO = Shape(1, Size(4, 100), False), Shape(3, Size(1, 100), False), Shape(1, Size(2, 100), False)
 QUICK = ONE._replace(constraint="fast")
 
 
@@ -151,7 +153,7 @@ def queue(*shapes: Shape) -> Queue:
         ([ONE] * 9, 1, {}, 6),
         ([QUICK] * 9, 0, {}, 3),
         ([QUICK] * 2, 1, {}, 3),
-        ([Shape(1, 5, 1, False)], 1, {}, 1),
+        ([Shape(1, Size(5, 1), False)], 1, {}, 1),
     ],
 )
 def test_demand_is_what_runs_and_what_may_start_and_no_more_than_there_is(
@@ -167,14 +169,16 @@ def test_units_of_one_shape_and_several_kinds_are_counted_together() -> None:
 
 
 def test_idle_hosts_of_no_use_are_wanted_beside_the_largest_number_once() -> None:
-    idle = {Free(True, 4, 400): 2, Free(True, 4, 400, ("fast",)): 1}
+    idle = {Free(True, Size(4, 400)): 2, Free(True, Size(4, 400), ("fast",)): 1}
     assert hosts_wanted(queue(QUICK), USABLE, 0, {}, idle) == 3
     assert hosts_wanted(queue(QUICK), USABLE, 3, {}, idle) == 6
     assert hosts_wanted(queue(QUICK), USABLE, 4, {}, idle) == 6
-    assert hosts_wanted(queue(ONE), USABLE, 0, {}, {Free(True, 1, 1): 2}) == 1, "only those with a constraint ask so"
-    tall = QUICK._replace(memory_mb=300)
-    assert hosts_wanted(queue(QUICK, tall), USABLE, 0, {}, {Free(True, 4, 200, ("fast",)): 1}) == 3
-    assert hosts_wanted(queue(tall, QUICK), USABLE, 0, {}, {Free(True, 4, 200, ("fast",)): 1}) == 3
+    assert hosts_wanted(queue(ONE), USABLE, 0, {}, {Free(True, Size(1, 1)): 2}) == 1, (
+        "only those with a constraint ask so"
+    )
+    tall = QUICK._replace(size=QUICK.size._replace(memory_mb=300))
+    assert hosts_wanted(queue(QUICK, tall), USABLE, 0, {}, {Free(True, Size(4, 200), ("fast",)): 1}) == 3
+    assert hosts_wanted(queue(tall, QUICK), USABLE, 0, {}, {Free(True, Size(4, 200), ("fast",)): 1}) == 3
 
 
 def test_the_first_constraints_in_order_are_preferred() -> None:
@@ -194,7 +198,7 @@ def test_the_first_constraints_in_order_are_preferred() -> None:
 
 def unit(name: str, **fields: Any) -> Unit:
     given: dict[str, Any] = {"state": "open", "hosts": ("a",), "cores": 2, "memory_mb": 100, "placed_at": 10.0}
-    return Unit(id=name, dept="hpc", **(given | fields))
+    return Unit(id=name, dept="hpc", **sized(given | fields))
 
 
 KINDS = {"3": Kind("a", best_effort=True), "4": Kind("a"), "5": Kind("b", declared=True)}
@@ -212,8 +216,8 @@ def test_an_end_is_counted_from_when_the_attempt_began_and_before_that_from_its_
     one, other = unit("1"), unit("2", began_at=20.0, nodes=2, exclusive=True, grace_s=7.0)
     found = forecast(fold(units=[one, other]), "2", "1")
     assert found.endings == [
-        Ending(110.0, "1", ("a",), Shape(1, 2, 100, False), PLAIN, 10.0, 9.0, 0.0),
-        Ending(220.0, "2", ("a",), Shape(2, 2, 100, True), PLAIN, 20.0, 19.0, 7.0),
+        Ending(110.0, "1", ("a",), Shape(1, Size(2, 100), False), PLAIN, 10.0, 9.0, 0.0),
+        Ending(220.0, "2", ("a",), Shape(2, Size(2, 100), True), PLAIN, 20.0, 19.0, 7.0),
     ]
     one.began_at = 300.0
     found.unit_changed("1")
@@ -254,20 +258,20 @@ def test_expected_are_the_hosts_that_the_department_may_place_on() -> None:
     for name in "abcdefg":
         found.host_changed(name)
     assert [*found.held] == ["a", "b", "c"]
-    assert found.wholes == {Free(True, 4, 400): 2, Free(True, 8, 400): 1}
+    assert found.wholes == {Free(True, Size(4, 400)): 2, Free(True, Size(8, 400)): 1}
     custody.state.hosts["a"].units = {"1": None, "2": None}
-    custody.state.hosts["a"].cores_used = 3
+    custody.state.hosts["a"].used = custody.state.hosts["a"].used._replace(cores=3)
     found.host_changed("a")
-    assert found.held["a"] == Free(True, 4, 400), "it is what it will be once it is empty"
+    assert found.held["a"] == Free(True, Size(4, 400)), "it is what it will be once it is empty"
     assert (found.units("a"), found.units("b")) == (2, 0)
-    custody.state.hosts["b"].cores = 8
+    custody.state.hosts["b"].size = custody.state.hosts["b"].size._replace(cores=8)
     del custody.state.hosts["a"]
     for name in "ab":
         found.host_changed(name)
-    assert (found.held, found.wholes) == (dict.fromkeys("bc", Free(True, 8, 400)), {Free(True, 8, 400): 2})
-    assert not found.could_hold(Shape(3, 1, 1, False))
-    assert found.could_hold(Shape(2, 8, 400, True))
-    assert not found.could_hold(Shape(2, 9, 400, False))
+    assert (found.held, found.wholes) == (dict.fromkeys("bc", Free(True, Size(8, 400))), {Free(True, Size(8, 400)): 2})
+    assert not found.could_hold(Shape(3, Size(1, 1), False))
+    assert found.could_hold(Shape(2, Size(8, 400), True))
+    assert not found.could_hold(Shape(2, Size(9, 400), False))
 
 
 def test_a_host_that_satisfies_other_constraints_is_another_host() -> None:
@@ -276,4 +280,4 @@ def test_a_host_that_satisfies_other_constraints_is_another_host() -> None:
     found = Forecast(custody, "hpc", lambda _name, _since: 0.0, [], serves=lambda one: meant[one.name])
     meant["a"] = ()
     found.host_changed("a")
-    assert found.wholes == {Free(True, 4, 400): 1}
+    assert found.wholes == {Free(True, Size(4, 400)): 1}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from schemas.config import Department, WebPolicy
+from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import TemplateError, Templates
 from services.runtime.config.file import Config, ConfigError, dump_toml, loads
@@ -107,7 +108,7 @@ def test_balancers_are_users_of_the_department_or_operators() -> None:
 def test_a_departments_attributes_take_the_place_of_the_sites_and_never_of_ours() -> None:
     site = {"DISK": {"IMAGE": "base", "SIZE": "1"}, "OS": {"ARCH": "x86_64"}, "CONTEXT": {"GUEST_PORT": "80", "B": "2"}}
     templates = Templates(b"key", "http://door", site)
-    call = Allocate(key="web.1/1/0", unit="web.1", attempt=1, rank=0, host="h", cores=2, memory_mb=64)
+    call = Allocate(key="web.1/1/0", unit="web.1", attempt=1, rank=0, host="h", size=Size(2, 64))
     own = {"disk": {"IMAGE": "shop"}, "NIC": {"NETWORK": "front"}, "CONTEXT": {"guest_port": "8080"}}
     text = templates.of("c", call, own)
     assert 'DISK = [ IMAGE = "shop" ]' in text
@@ -120,7 +121,7 @@ def test_a_departments_attributes_take_the_place_of_the_sites_and_never_of_ours(
 
 
 def test_a_departments_image_gives_way_to_its_releases() -> None:
-    call = Allocate(key="web.1/1/0", unit="web.1", attempt=1, rank=0, host="h", cores=2, memory_mb=64, image="v2")
+    call = Allocate(key="web.1/1/0", unit="web.1", attempt=1, rank=0, host="h", size=Size(2, 64), image="v2")
     text = Templates(b"key", "http://door", {}).of("c", call, {"DISK": {"IMAGE": "v1", "SIZE": "9"}})
     assert 'DISK = [ IMAGE = "v2", SIZE = "9" ]' in text
     assert Department(name="web", kind="web").web is None

@@ -8,6 +8,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.facts import VmAllocated
+from schemas.size import Size
 from services.domain.custody.check import check
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Broken
@@ -65,11 +66,11 @@ def _of_another_department(custody: Custody) -> None:
 
 
 def _cores(custody: Custody) -> None:
-    custody.state.hosts["h1"].cores_used += 1
+    custody.state.hosts["h1"].used = custody.state.hosts["h1"].used.plus(Size(1))
 
 
 def _memory(custody: Custody) -> None:
-    custody.state.hosts["h1"].memory_used_mb += 1
+    custody.state.hosts["h1"].used = custody.state.hosts["h1"].used.plus(Size(memory_mb=1))
 
 
 def _exclusive_and_empty(custody: Custody) -> None:
@@ -128,8 +129,8 @@ INDEXES = "the indexes differ from the records"
         (_counted_by_nobody, "1 is live on ['h1'], which do not count it"),
         (_counted_on_another_host, "host h1 counts 1, which is not live there"),
         (_of_another_department, "live attempt 1/1 on host h1, which bio does not hold"),
-        (_cores, "host h1 counts 2 cores used, its live attempts differ"),
-        (_memory, "host h1 counts 1 cores used, its live attempts differ"),
+        (_cores, "host h1 counts 2 cores and 100 MiB used, its live attempts differ"),
+        (_memory, "host h1 counts 1 core and 101 MiB used, its live attempts differ"),
         (_exclusive_and_empty, "host h2 is exclusive with 0 live attempts"),
         (_open_without_hosts, "2 is open with hosts ()"),
         (_final_without_an_end, "2 is final with end None"),

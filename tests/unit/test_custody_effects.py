@@ -8,6 +8,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
 from schemas.envelope import UnknownFact
+from schemas.size import Size
 from services.domain.custody import effects
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -57,14 +58,14 @@ def test_broken_for_ever_and_occupies_nothing(steps: list[tuple[str, f.Fact]], w
     custody, _ = play([*RUNNING, *steps])
     unit = custody.state.units["1"]
     assert (unit.state, unit.broken, unit.live) == ("open", why, False)
-    assert custody.state.hosts["h1"].cores_used == 0
+    assert custody.state.hosts["h1"].used.cores == 0
     assert list(custody.index.broken["hpc"]) == ["1"]
 
 
 def test_a_gang_gives_back_all_its_hosts_when_one_leaves() -> None:
     custody, _ = play([*granted("h1"), *granted("h2"), job(nodes=2), placed(hosts=("h1", "h2")), LOST])
     assert custody.newly_broken == ["1"]
-    assert custody.state.hosts["h2"].cores_used == 0
+    assert custody.state.hosts["h2"].used.cores == 0
 
 
 def test_a_vm_of_an_older_attempt_breaks_nothing() -> None:
@@ -129,7 +130,7 @@ def test_an_array_is_one_fact_and_many_units() -> None:
 def test_a_closed_department_ends_its_jobs() -> None:
     custody, _ = play([*RUNNING, job("2"), (A, f.DepartmentClosed(dept="hpc"))])
     assert [u.final for u in custody.state.units.values()] == ["cancelled", "cancelled"]
-    assert custody.state.hosts["h1"].cores_used == 0
+    assert custody.state.hosts["h1"].used.cores == 0
 
 
 def test_a_department_that_is_closed_ends_nothing_else_and_may_come_back() -> None:
@@ -146,7 +147,7 @@ def test_a_department_that_is_closed_ends_nothing_else_and_may_come_back() -> No
 def test_an_attempt_that_ends_gives_its_room_back_and_ends_then() -> None:
     custody, _ = play([*granted(), job(), placed(cores=4, memory_mb=1000, exclusive=True), closed()])
     host, unit = custody.state.hosts["h1"], custody.state.units["1"]
-    assert (host.cores_used, host.memory_used_mb, host.exclusive, host.units) == (0, 0, False, {})
+    assert (host.used.cores, host.used.memory_mb, host.exclusive, host.units) == (0, 0, False, {})
     assert (unit.hosts, unit.addresses, unit.ended_at, custody.index.occupied["hpc"]) == ((), (), 6.0, {})
 
 
@@ -156,7 +157,7 @@ def test_a_new_attempt_knows_nothing_of_the_one_before() -> None:
     assert (unit.placed_at, unit.began_at, unit.addresses, unit.ended_at) == (5.0, 7.0, ("127.0.0.1:1",), None)
     unit = play([*RUNNING, began, closed(), placed(attempt=2, cores=2, memory_mb=5)])[0].state.units["1"]
     assert (unit.placed_at, unit.began_at, unit.addresses, unit.ended_at) == (9.0, None, (), None)
-    assert (unit.attempt, unit.cores, unit.memory_mb, unit.exclusive) == (2, 2, 5, False)
+    assert (unit.attempt, unit.size, unit.exclusive) == (2, Size(2, 5), False)
 
 
 def test_a_cordoned_host_that_is_used_again_is_as_it_was() -> None:

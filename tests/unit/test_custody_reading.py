@@ -6,6 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Quota
 from tests.unit.test_custody_rules import (
@@ -65,10 +66,10 @@ def test_cordoned_hosts_stand_beside_the_quota_of_who_holds_them() -> None:
 )
 def test_what_fits_beside_the_live_attempts(cores: int, memory_mb: int, exclusive: bool, fits: bool) -> None:
     custody, _ = play(RUNNING)
-    assert custody.fits(custody.state.hosts["h1"], cores, memory_mb, exclusive) is fits
-    empty = Host(name="h2", cores=cores, memory_mb=memory_mb)
-    assert custody.fits(empty, cores, memory_mb, exclusive)
-    assert not custody.fits(Host(name="h3", cores=4, memory_mb=1000, exclusive=True), cores, memory_mb, exclusive)
+    assert custody.fits(custody.state.hosts["h1"], Size(cores, memory_mb), exclusive) is fits
+    empty = Host(name="h2", size=Size(cores, memory_mb))
+    assert custody.fits(empty, Size(cores, memory_mb), exclusive)
+    assert not custody.fits(Host(name="h3", size=Size(4, 1000), exclusive=True), Size(cores, memory_mb), exclusive)
 
 
 def test_a_guest_is_found_by_the_name_that_it_goes_by() -> None:

@@ -10,6 +10,7 @@ from lxml import etree
 from phoenix.doctor import checks
 from phoenix.doctor.requirements import of_config
 from phoenix.local.opennebula.templates import parse
+from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates
 from services.runtime.config.file import Config, loads
@@ -47,7 +48,9 @@ def test_a_template_is_one_that_the_doctor_has_nothing_against(hypervisor: str) 
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
 def test_opennebula_reads_the_template_as_it_is_meant(hypervisor: str) -> None:
     site = loaded(hypervisor).opennebula.template
-    text = Templates(b"key", "http://phoenix.example.org:7480", site).of("c", Allocate("3", 1, 0, "h", 2, 512, "3/1/0"))
+    text = Templates(b"key", "http://phoenix.example.org:7480", site).of(
+        "c", Allocate("3", 1, 0, "h", Size(2, 512), "3/1/0")
+    )
     template = parse(text)
     (context,) = template.vectors("CONTEXT")
     assert context["GUEST_USER"] == "phoenix"

@@ -10,10 +10,11 @@ from services.domain.constraints import satisfies
 from services.executor.core.calls import Deploy, Phase, Sample
 from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE
 from tests.support.executor_bench import Bench, held, kinds
+from tests.support.sizes import resized
 
 
 def change(bench: Bench, name: str, **what: object) -> None:
-    bench.hosts[name] = msgspec.structs.replace(bench.hosts[name], **what)
+    bench.hosts[name] = resized(bench.hosts[name], what)
     bench.see_hosts()
 
 
@@ -225,14 +226,12 @@ def stranger(bench: Bench, vm: int, host: str, cpu: int, memory_kb: int) -> None
     """Another tenant's VM runs there."""
     bench.vms[vm], bench.tags[vm], bench.on[vm] = Phase.RUNNING, "", host
     seen = bench.hosts[host]
-    bench.hosts[host] = msgspec.structs.replace(
-        seen, cpu_usage=seen.cpu_usage + cpu, memory_usage_kb=seen.memory_usage_kb + memory_kb
-    )
+    bench.hosts[host] = msgspec.structs.replace(seen, asked=(seen.asked[0] + cpu, seen.asked[1] + memory_kb))
 
 
 def offers(bench: Bench, name: str = "h0") -> tuple[int, int]:
     host = bench.custody.state.hosts[name]
-    return host.cores, host.memory_mb
+    return host.size
 
 
 def test_what_another_tenant_uses_is_not_offered_and_is_when_it_has_gone() -> None:
@@ -243,7 +242,7 @@ def test_what_another_tenant_uses_is_not_offered_and_is_when_it_has_gone() -> No
     assert kinds(bench.decide()) == ["host.described"]
     assert offers(bench) == (2, 3072)
     bench.gone(77)
-    change(bench, "h0", cpu_usage=0, memory_usage_kb=0)
+    change(bench, "h0", asked=(0, 0))
     bench.decide()
     assert offers(bench) == (4, 4096)
 
@@ -256,7 +255,7 @@ def test_what_our_own_vms_use_changes_nothing_whenever_it_is_seen() -> None:
     bench.decide()
     before = offers(bench)
     [vm] = bench.run("1", "h0", cores=2)
-    change(bench, "h0", cpu_usage=300, memory_usage_kb=(512 + 64) * 1024)
+    change(bench, "h0", asked=(300, (512 + 64) * 1024))
     assert bench.decide() == []
     stale = [bench.host(name) for name in bench.hosts]
     bench.write("admission", f.AttemptReported(unit="1", attempt=1, exit=0))
@@ -266,7 +265,7 @@ def test_what_our_own_vms_use_changes_nothing_whenever_it_is_seen() -> None:
     bench.hosts["h0"] = next(s for s in stale if s.name == "h0")
     bench.see_hosts()
     bench.on.pop(vm)
-    change(bench, "h0", cpu_usage=100, memory_usage_kb=512 * 1024)
+    change(bench, "h0", asked=(100, 512 * 1024))
     bench.decide()
     assert offers(bench) == before
     assert [x for x in bench.written if isinstance(x, f.HostDescribed)] == [
@@ -297,10 +296,10 @@ def test_a_host_that_others_have_filled_is_set_apart_until_they_leave() -> None:
     found = bench.decide()
     assert [x.reason for x in found if isinstance(x, f.HostQuarantined)] == [FULL]
     bench.gone(77)
-    change(bench, "h0", cpu_usage=0, memory_usage_kb=0)
+    change(bench, "h0", asked=(0, 0))
     bench.settle()
     host = bench.custody.state.hosts["h0"]
-    assert (host.quarantine_until, host.cores) == (0.0, 4)
+    assert (host.quarantine_until, host.size.cores) == (0.0, 4)
 
 
 def test_attempts_that_were_placed_before_others_came_still_get_their_vms_deployed() -> None:

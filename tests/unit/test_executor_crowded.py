@@ -61,7 +61,7 @@ class Crowd:
     def _place(self) -> None:
         host, cores = self.bench.custody.state.hosts["h0"], self.chance.choice((1, 1, 1, 2))
         for _ in range(self.chance.choice((1, 3))):
-            if host.cores_used + cores <= CORES:
+            if host.used.cores + cores <= CORES:
                 self.bench.place(str(self.next_job), "h0", cores=cores, user=self.chance.choice("aab"))
                 self.next_job += 1
 
@@ -101,7 +101,7 @@ class Crowd:
         if self.flying:
             call = self.flying.pop(self.chance.randrange(len(self.flying)))
             if isinstance(call, Allocate):
-                self.cores[self.bench.next_vm] = call.cores
+                self.cores[self.bench.next_vm] = call.size.cores
             self.bench.answer(call)
 
     def _poll(self) -> None:

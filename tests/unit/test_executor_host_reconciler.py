@@ -13,6 +13,7 @@ from services.executor.core.host_health import DISABLED, EXCLUDED, LATE
 from services.executor.core.host_reconciler import FOR_GOOD_S, LOOK_AGAIN_S, LOOKS_MAX, HostReconciler
 from tests.support.executor_bench import Bench, held, kinds
 from tests.support.executor_stage import CLOUD
+from tests.support.sizes import resized
 
 
 def desk(bench: Bench) -> HostReconciler:
@@ -20,7 +21,7 @@ def desk(bench: Bench) -> HostReconciler:
 
 
 def change(bench: Bench, name: str, **what: object) -> None:
-    bench.hosts[name] = msgspec.structs.replace(bench.hosts[name], **what)
+    bench.hosts[name] = resized(bench.hosts[name], what)
     bench.see_hosts()
 
 
@@ -338,7 +339,7 @@ def test_a_new_leader_says_what_is_so_of_each_host_once_it_has_seen_them() -> No
 @pytest.mark.parametrize(("cores", "memory_mb", "counted"), [(1, 1, True), (0, 4096, False), (4, 0, False)])
 def test_what_is_used_is_a_share_of_what_is_there(cores: int, memory_mb: int, counted: bool) -> None:
     bench = Bench(1)
-    bench.hosts["h0"] = msgspec.structs.replace(bench.hosts["h0"], cores=cores, memory_mb=memory_mb)
+    bench.hosts["h0"] = resized(bench.hosts["h0"], {"cores": cores, "memory_mb": memory_mb})
     bench.samples = {0: Sample(7, 50 * cores, 256 * memory_mb)}
     bench.see_hosts()
     sights = bench.core.host_reconciler.utilisation.seen["h0"].sights if counted else []
@@ -353,7 +354,7 @@ def test_where_a_sight_differs_from_the_one_before_who_waits_there_is_told() -> 
         ({"cores": 9}, True), ({"labels": {"a": "b"}}, True), ({"vms": (1,)}, False), ({"cluster": "x"}, True)
     ]  # fmt: skip
     for what, differs in cases:
-        assert desk(bench)._differs(sight, msgspec.structs.replace(sight, **what)) is differs
+        assert desk(bench)._differs(sight, resized(sight, what)) is differs
     assert desk(bench)._differs(None, sight)
     assert desk(bench)._differs(sight, None)
     assert not desk(bench)._differs(None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from schemas import facts as f
@@ -13,10 +12,11 @@ from services.executor.core.host_reconciler import LOOKS_MAX
 from services.executor.edge.executor import wait_out_s
 from tests.support.executor_bench import Bench, host_sight, kinds
 from tests.support.executor_stage import CLOUD
+from tests.support.sizes import resized
 
 
 def changed(bench: Bench, name: str, **what: object) -> HostSight:
-    bench.hosts[name] = msgspec.structs.replace(bench.hosts[name], **what)
+    bench.hosts[name] = resized(bench.hosts[name], what)
     return bench.hosts[name]
 
 

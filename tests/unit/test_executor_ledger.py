@@ -8,6 +8,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Lending, Warm, WebPolicy
 from schemas.ids import instance_id
+from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.ledger import Ledger
@@ -248,7 +249,7 @@ def test_wanted_are_the_ranks_that_never_had_a_vm() -> None:
     core = ExecutorCore(bench.custody)
     core.load(bench.core.dump())
     assert list(core.ledger.wants) == ["1/1/1"]
-    assert core.ledger.wants["1/1/1"] == Allocate("1", 1, 1, "h1", 1, 64, "1/1/1")
+    assert core.ledger.wants["1/1/1"] == Allocate("1", 1, 1, "h1", Size(1, 64), "1/1/1")
 
 
 def test_what_was_wanted_and_has_a_vm_is_wanted_no_more_whoever_gave_it() -> None:
@@ -301,7 +302,7 @@ def test_a_parked_vm_is_taken_before_one_that_lingers_and_who_waited_longest_fir
     bench.report("3")  # lingers, and until a moment before the other
     bench.report("4")
     bench.park("4")
-    want = Allocate("5", 1, 0, "h0", 1, 64, "5/1/0")
+    want = Allocate("5", 1, 0, "h0", Size(1, 64), "5/1/0")
     place(bench, "5", "h0")
     assert [key for key, _ in ledger(bench).warm_for(want, bench.now)] == ["4/1/0", "3/1/0"]
     assert [key for key, _ in ledger(bench).warm_for(want, bench.now + LINGER_S)] == ["4/1/0"]
@@ -318,7 +319,7 @@ def test_a_vm_is_taken_over_by_its_like(same: str) -> None:
     unit = bench.custody.state.units["2"]
     if same == "department":
         unit.dept = "web"
-    want = Allocate("2", 1, 0, "h0", 1, 64, "2/1/0")
+    want = Allocate("2", 1, 0, "h0", Size(1, 64), "2/1/0")
     found = [key for key, _ in ledger(bench).warm_for(want, bench.now)]
     unit.dept = "hpc"
     assert found == (["1/1/0"] if same == "all" else [])
@@ -332,7 +333,7 @@ def test_where_it_is_not_known_whose_a_job_is_no_vm_is_its_users(first: str | No
         ledger(bench).state.users.pop(unit, None)
         if user is not None:
             ledger(bench).state.users[unit] = user
-    assert ledger(bench).warm_for(Allocate("2", 1, 0, "h0", 1, 64, "2/1/0"), bench.now) == []
+    assert ledger(bench).warm_for(Allocate("2", 1, 0, "h0", Size(1, 64), "2/1/0"), bench.now) == []
 
 
 def test_who_is_resumed_takes_nothing_over() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, Phase, Sample
@@ -274,7 +275,7 @@ def test_when_the_first_quarantine_in_a_row_began_is_what_counts_for_the_storm()
 
 
 def sight(**what: object) -> HostSight:
-    plain = HostSight("h0", 0, True, "", 4, 4096, "default", {}, (), max_cpu=400)
+    plain = HostSight("h0", 0, True, "", Size(4, 4096), "default", {}, (), max_cpu=400)
     return msgspec.structs.replace(plain, **what)
 
 
@@ -393,35 +394,35 @@ def test_without_a_rule_hosts_of_all_clusters_are_ours_and_with_a_constraint_tho
      (900, 9000 * MIB_KB, (0, 0))],
 )  # fmt: skip
 def test_what_others_use_is_not_offered_rounded_up(cpu: int, memory_kb: int, offers: tuple[int, int]) -> None:
-    seen = Judge().of(1000.0, cpu_usage=cpu, memory_usage_kb=memory_kb)
-    assert (seen.cores, seen.memory_mb) == offers
+    seen = Judge().of(1000.0, asked=(cpu, memory_kb))
+    assert seen.size == offers
     assert seen.apart == (FULL if 0 in offers else "")
 
 
 def test_what_ours_use_is_not_the_others_nor_is_less_than_nothing() -> None:
     judge = Judge()
-    judge.rooms = {7: Room(2, 512), 8: Room(0, 0)}
-    seen = judge.of(1000.0, vms=(7, 8), cpu_usage=300, memory_usage_kb=1024 * MIB_KB)
-    assert (seen.cores, seen.memory_mb) == (3, 3584)
-    seen = judge.of(1000.0, vms=(7,), cpu_usage=100, memory_usage_kb=1)  # HOST_SHARE is behind
-    assert (seen.cores, seen.memory_mb) == (4, 4096)
+    judge.rooms = {7: Room(Size(2, 512)), 8: Room(Size(0, 0))}
+    seen = judge.of(1000.0, vms=(7, 8), asked=(300, 1024 * MIB_KB))
+    assert seen.size == (3, 3584)
+    seen = judge.of(1000.0, vms=(7,), asked=(100, 1))  # HOST_SHARE is behind
+    assert seen.size == (4, 4096)
 
 
 def test_while_it_is_not_known_whose_a_vm_is_the_offer_stays_as_it_was() -> None:
     judge = Judge()
-    seen = judge.of(1000.0, vms=(7,), cpu_usage=100)
-    assert (seen.cores, seen.memory_mb, seen.apart) == (0, 0, "")
-    seen = judge.of(1000.0, before=(3, 99), vms=(7,), cpu_usage=100)
-    assert (seen.cores, seen.memory_mb) == (3, 99)
-    judge.of(1000.0, cpu_usage=100)
-    seen = judge.of(1000.0, before=(1, 1), vms=(7,), cpu_usage=400)
-    assert (seen.cores, seen.memory_mb) == (3, 4096)
+    seen = judge.of(1000.0, vms=(7,), asked=(100, 0))
+    assert (seen.size, seen.apart) == ((0, 0), "")
+    seen = judge.of(1000.0, before=Size(3, 99), vms=(7,), asked=(100, 0))
+    assert seen.size == (3, 99)
+    judge.of(1000.0, asked=(100, 0))
+    seen = judge.of(1000.0, before=Size(1, 1), vms=(7,), asked=(400, 0))
+    assert seen.size == (3, 4096)
 
 
 def test_a_host_without_cores_of_its_own_is_not_used_by_others() -> None:
-    seen = Judge().of(1000.0, cores=0)
+    seen = Judge().of(1000.0, size=Size(0, 4096))
     assert (seen.apart, seen.usable) == ("", True)
-    assert Judge().of(1000.0, memory_mb=1, memory_usage_kb=1).apart == FULL
+    assert Judge().of(1000.0, size=Size(4, 1), asked=(0, 1)).apart == FULL
 
 
 @pytest.mark.parametrize(
@@ -440,9 +441,9 @@ def test_more_cores_are_offered_as_far_as_opennebula_lets_them_be_used(
     rules: dict[str, object], max_cpu: int, used: int, cores: int
 ) -> None:
     judge = Judge(**rules)
-    assert judge.of(1000.0, max_cpu=max_cpu).cores == 4, "as long as nobody knows what is used"
+    assert judge.of(1000.0, max_cpu=max_cpu).size.cores == 4, "as long as nobody knows what is used"
     judge.sampled(1000.0, used)
-    assert judge.of(1000.0, max_cpu=max_cpu).cores == cores
+    assert judge.of(1000.0, max_cpu=max_cpu).size.cores == cores
 
 
 def test_a_host_of_one_core_that_has_stopped_begins_again_a_margin_below_too() -> None:
@@ -455,4 +456,4 @@ def test_a_host_of_one_core_that_has_stopped_begins_again_a_margin_below_too() -
 def test_a_host_of_one_core_is_overcommitted_too() -> None:
     judge = Judge(cpu_overcommit=2.0)
     judge.sampled(1000.0, 10)
-    assert judge.of(1000.0, cores=1, max_cpu=200).cores == 2
+    assert judge.of(1000.0, size=Size(1, 4096), max_cpu=200).size.cores == 2

@@ -10,6 +10,7 @@ import pytest
 from schemas import facts as f
 from schemas.config import Warm
 from schemas.facts import Fact
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.executor.core.calls import Allocate, Call, Deploy, Migrate, Outcome, Terminate
 from services.executor.core.ledger import Ledger
@@ -109,7 +110,7 @@ def test_a_host_that_offers_less_since_they_were_placed_keeps_nobody_waiting() -
     place(bench, "1", "h0", cores=4, memory_mb=4096)
     key = allocated(bench, "1")
     host = bench.custody.state.hosts["h0"]
-    host.cores, host.memory_mb = 1, 1
+    host.size = Size(1, 1)
     assert ledger(bench).has_room(key, bench.now)
 
 
@@ -214,9 +215,9 @@ def test_a_vm_whose_attempt_is_forgotten_is_taken_to_fill_its_host() -> None:
     bench.close("1")
     bench.place("1", "h1", attempt=2, cores=1)
     bench.write("executor", fact)
-    assert ledger(bench).state.rooms["1/1/0"] == Room(4, 4096, True, "h0", 0)
+    assert ledger(bench).state.rooms["1/1/0"] == Room(Size(4, 4096), True, "h0", 0)
     gone = msgspec.structs.replace(fact, attempt=9, rank=1, host="h9", vm=77)
-    assert ledger(bench)._room(gone) == Room(0, 0, True, "h9", 77)
+    assert ledger(bench)._room(gone) == Room(Size(0, 0), True, "h9", 77)
 
 
 @pytest.mark.parametrize("state", ["lost", "held"])
@@ -229,7 +230,7 @@ def test_left_behind_is_only_what_is_on_lost_hosts_alone_and_of_its_present_life
     assert not found("9/1/0")
     lost(bench, "h0")
     assert found("1/1/0")
-    ledger(bench).state.leaving["1/1/0"] = Leaving([Room(1, 64, host="h9"), Room(1, 64, host="h1")], 0.0)
+    ledger(bench).state.leaving["1/1/0"] = Leaving([Room(Size(1, 64), host="h9"), Room(Size(1, 64), host="h1")], 0.0)
     assert not found("1/1/0")
     bench.custody.state.hosts["h1"].state = state  # type: ignore[assignment]
     assert found("1/1/0") is (state == "lost")
@@ -252,7 +253,7 @@ def test_an_older_attempts_vm_is_in_the_way_wherever_it_may_be_but_for_lost_host
     assert not older("9", 2)
     lost(bench, "h0")
     assert not older("1", 2)
-    ledger(bench).state.leaving["1/1/0"] = Leaving([Room(1, 64, host="h1")], 0.0)
+    ledger(bench).state.leaving["1/1/0"] = Leaving([Room(Size(1, 64), host="h1")], 0.0)
     assert older("1", 2)
     ledger(bench).away["1/1/0"] = None
     assert not older("1", 2)
@@ -334,7 +335,7 @@ def _host(custody: Custody, name: str, state: str) -> None:
 @pytest.mark.parametrize(
     ("harm", "found"),
     [
-        (lambda ledger, _: ledger.state.rooms.update({"9/1/0": Room(1, 1)}), "room is kept for 9/1/0, which is not open"),
+        (lambda ledger, _: ledger.state.rooms.update({"9/1/0": Room(Size(1, 1))}), "room is kept for 9/1/0, which is not open"),
         (lambda ledger, _: ledger.state.doomed.update({"9/1/0": 1.0}), "9/1/0 is doomed and not open"),
         (lambda ledger, _: ledger.state.kept.update({"9/1/0": Kept(Aim.PARK, 1.0)}), "9/1/0 is kept and not open"),
         (lambda ledger, _: ledger.state.leaving.update({"9/1/0": Leaving([], 1.0)}), "9/1/0 is leaving and not open"),
@@ -358,12 +359,15 @@ def _host(custody: Custody, name: str, state: str) -> None:
         (lambda ledger, _: ledger.by_host["h0"].pop("1/1/0"), "1/1/0 is open and not indexed"),
         (lambda ledger, _: ledger.by_unit["1"].pop("1/1/0"), "1/1/0 is open and not indexed"),
         (lambda ledger, _: ledger.by_host.pop("h2"), "1/1/0 is open and not indexed"),
-        (lambda ledger, _: ledger.weight["h1"].__setattr__("cores", 3), "doomed VMs on h1 take 1 cores, counted 3"),
-        (lambda ledger, _: ledger.by_host.pop("h1"), "doomed VMs on h1 take 0 cores, counted 1"),
+        (
+            lambda ledger, _: ledger.weight["h1"].__setattr__("size", Size(3, 64)),
+            "doomed VMs on h1 take 1 core and 64 MiB, counted 3 cores and 64 MiB",
+        ),
+        (lambda ledger, _: ledger.by_host.pop("h1"), "doomed VMs on h1 take 0 cores and 0 MiB, counted 1 core and 64 MiB"),
         (
             lambda ledger, _: ledger.leavers.update({"h1": {"5/1/0": None}})
-            or ledger.state.leaving.update({"5/1/0": Leaving([Room(7, 1, host="h1"), Room(9, 1, host="h0")], 1.0)}),
-            "doomed VMs on h1 take 8 cores, counted 1",
+            or ledger.state.leaving.update({"5/1/0": Leaving([Room(Size(7, 1), host="h1"), Room(Size(9, 1), host="h0")], 1.0)}),
+            "doomed VMs on h1 take 8 cores and 65 MiB, counted 1 core and 64 MiB",
         ),
     ],
 )  # fmt: skip
@@ -395,7 +399,7 @@ def test_nothing_is_deployed_that_is_not_journaled_nor_allocated_that_is() -> No
     fleet.deploys["1/1/0"] = None
     assert bench.core.check() == []
     fleet.deploys["9/1/0"] = None
-    fleet.allocations.allocating = {key: Allocate("1", 1, 0, "h0", 1, 64, key) for key in ("1/1/0", "9/1/0")}
+    fleet.allocations.allocating = {key: Allocate("1", 1, 0, "h0", Size(1, 64), key) for key in ("1/1/0", "9/1/0")}
     assert bench.core.check() == [
         "9/1/0 is to be deployed and not journaled (X1)",
         "1/1/0 is allocated again (X2)",

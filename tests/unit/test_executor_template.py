@@ -14,13 +14,14 @@ from phoenix.local.opennebula.templates import parse
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.releases import Release
+from schemas.size import Size
 from services.domain.custody.rules import RULES
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import TemplateError, Templates, attribute, quoted
 from tests.support.executor_bench import Bench
 from tests.support.executor_stage import FAST
 
-CALL = Allocate("17_3", 2, 1, "h0", 4, 512, "17_3/2/1")
+CALL = Allocate("17_3", 2, 1, "h0", Size(4, 512), "17_3/2/1")
 TAG = "c10d/17_3/2/1"
 URL = "http://127.0.0.1:7480"
 

@@ -36,7 +36,7 @@ class Site:
             self.bench.now += self.step_s
             stamp = next(self.stamps) if fresh else 1000
             ids = [self.bench.host(name).one_id for name in self.bench.hosts]
-            cores = self.bench.host(next(iter(self.bench.hosts))).cores
+            cores = self.bench.host(next(iter(self.bench.hosts))).size.cores
             self.bench.samples = {
                 number: Sample(stamp, round(use * 100 * cores), 1024 * 1024)
                 for number, use in zip(ids, cpu, strict=False)

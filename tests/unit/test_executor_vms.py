@@ -6,6 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, Result, Terminate, phase_of
@@ -129,7 +130,7 @@ def test_x3_deploy_waits_for_the_vm_of_the_attempt_before() -> None:
 def test_x3_deploy_does_not_wait_for_a_vm_on_a_lost_host() -> None:
     bench = held()
     bench.run("1", "h0")
-    bench.hosts["h0"] = bench.hosts["h0"].__class__("h0", 0, False, "error", 4, 4096, "default", {}, ())
+    bench.hosts["h0"] = bench.hosts["h0"].__class__("h0", 0, False, "error", Size(4, 4096), "default", {}, ())
     bench.see_hosts()
     assert kinds(bench.decide()) == ["host.lost"]
     bench.close("1")
@@ -489,7 +490,7 @@ def test_a_snapshot_has_the_bytes_of_the_history_and_goes_on_alike() -> None:
     assert core.check() == []
     assert core.ledger.wants == bench.core.ledger.wants
     assert core.ledger.by_host == bench.core.ledger.by_host
-    assert core.ledger.weight == {h: w for h, w in bench.core.ledger.weight.items() if w.cores}
+    assert core.ledger.weight == {h: w for h, w in bench.core.ledger.weight.items() if w.size.cores}
 
 
 def test_deciding_twice_gives_the_same_and_changes_nothing() -> None:

@@ -10,6 +10,7 @@ import pytest
 from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, Department
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.batch.best_effort import BestEffort, plan, seen, why
@@ -26,7 +27,7 @@ AT = 1000.0
 
 
 def shape(cores: int = 4, nodes: int = 1) -> Shape:
-    return Shape(nodes, cores, 1, False)
+    return Shape(nodes, Size(cores, 1), False)
 
 
 class Yard:
@@ -37,12 +38,12 @@ class Yard:
         for name in hosts:
             here = {unit: None for unit, (where, _) in runs.items() if name in where}
             used = sum(cores for where, cores in runs.values() if name in where)
-            host = Host(name=name, cores=4, memory_mb=100, state="held", dept="hpc", units=here, cores_used=used)
+            host = Host(name=name, size=Size(4, 100), state="held", dept="hpc", units=here, used=Size(used))
             self.custody.state.hosts[name] = host
         self.custody.index.held = {"hpc": dict.fromkeys(hosts)}
         for number, (unit, (where, cores)) in enumerate(runs.items()):
             self.custody.state.units[unit] = Unit(
-                id=unit, dept="hpc", state="open", attempt=1, nodes=len(where), cores=cores, memory_mb=0,
+                id=unit, dept="hpc", state="open", attempt=1, nodes=len(where), size=Size(cores, 0),
                 hosts=tuple(where), placed_at=AT + number, began_at=AT + number,
             )  # fmt: skip
         department = Department(name="hpc", kind="batch", batch=BatchPolicy(limits=BatchLimits(**limits)))
@@ -272,10 +273,10 @@ def test_the_order_plans_production_on_the_room_of_those_who_stay() -> None:
     situation = yard.situation()
     order = Order(lambda _: Plan([]))
     found = seen(order, situation, yard.best_effort(guarded=["x2"]))
-    assert (found.room.free["a"].cores, found.room.free["b"].cores) == (4, 0)
+    assert (found.room.free["a"].size.cores, found.room.free["b"].size.cores) == (4, 0)
     assert [key.kind for key in found.queue.lanes] == [PLAIN]
     assert found.queue.budgets is not None
-    assert [much.cores for much in found.queue.budgets.used.values()] == [4]
+    assert [much.size.cores for much in found.queue.budgets.used.values()] == [4]
     assert [each.unit for each in found.forecast().endings] == ["x2", "1"]
     assert seen(order._replace(makes_way=True), situation, yard.best_effort()) is situation
     calm = Yard("a", {"1": ("a", 1)}, {"2": shape(), "x3": shape()})

@@ -31,7 +31,7 @@ GIVEN_BACK: Step = ("scheduler.hpc", f.HostReleased(host="h1"))
 def level(desk: Desk, dept: str = "hpc") -> dict[str, int]:
     """What the department has now, by name; noughts left out."""
     found = msgspec.structs.asdict(desk.core.accounting.state.levels[dept])
-    return {name: value for name, value in found.items() if value and name != "since"}
+    return {name: value for name, value in (found | found.pop("size").fields()).items() if value and name != "since"}
 
 
 def site(desk: Desk) -> dict[str, int]:

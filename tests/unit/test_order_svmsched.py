@@ -10,6 +10,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy
 from schemas.facts import Disposal
+from schemas.size import Size
 from services.domain.sharing.service_share import Shares, percent
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Shape
@@ -25,7 +26,7 @@ WEIGHTS = {"jivarod": 65.0, "bof": 19.0, "third": 12.0}
 
 
 def test_granted_shares_of_the_thesis() -> None:
-    shares = Shares(BatchPolicy(services=WEIGHTS), 64, 196_529)
+    shares = Shares(BatchPolicy(services=WEIGHTS), Size(64, 196_529))
     assert {name: percent(granted) for name, granted in shares.granted.items()} == {
         "jivarod": 67.71,
         "bof": 19.79,
@@ -35,22 +36,22 @@ def test_granted_shares_of_the_thesis() -> None:
 
 def test_usage_of_figure_6_3() -> None:
     """8 hosts, 64 cores, 196,529 MiB: jivarod uses 40 cores and 2,560 MiB, bof 8 cores and 256 MiB."""
-    cpu = Shares(BatchPolicy(services=WEIGHTS), 64, 196_529)
-    mem = Shares(BatchPolicy(services=WEIGHTS, w_cpu=0.0, w_mem=1.0), 64, 196_529)
-    assert [percent(cpu.usage(40, 2560)), percent(mem.usage(40, 2560))] == [62.5, 1.3]
-    assert [percent(cpu.usage(8, 256)), percent(mem.usage(8, 256))] == [12.5, 0.13]
-    assert percent(cpu.usage(44, 2816)) == 68.75
-    assert not cpu.complies("jivarod", 44, 2816)  # its job 20 waits, and 16 cores are free
-    assert cpu.complies("jivarod", 43, 0)
+    cpu = Shares(BatchPolicy(services=WEIGHTS), Size(64, 196_529))
+    mem = Shares(BatchPolicy(services=WEIGHTS, w_cpu=0.0, w_mem=1.0), Size(64, 196_529))
+    assert [percent(cpu.usage(Size(40, 2560))), percent(mem.usage(Size(40, 2560)))] == [62.5, 1.3]
+    assert [percent(cpu.usage(Size(8, 256))), percent(mem.usage(Size(8, 256)))] == [12.5, 0.13]
+    assert percent(cpu.usage(Size(44, 2816))) == 68.75
+    assert not cpu.complies("jivarod", Size(44, 2816))  # its job 20 waits, and 16 cores are free
+    assert cpu.complies("jivarod", Size(43, 0))
 
 
 def test_exactly_the_share_is_within_it_and_numbers_are_as_they_were_written() -> None:
-    thirds = Shares(BatchPolicy(services={"a": 0.1, "b": 0.1, "c": 0.1}), 48, 1)
-    assert (thirds.complies("a", 16, 0), thirds.complies("a", 17, 0)) == (True, False)
-    both = Shares(BatchPolicy(services={"a": 3.0, "b": 7.0}, w_cpu=0.6, w_mem=0.4), 10, 100)
-    assert both.complies("a", 3, 30)
-    assert not both.complies("a", 3, 31)
-    assert not both.complies("unknown", 1, 1)
+    thirds = Shares(BatchPolicy(services={"a": 0.1, "b": 0.1, "c": 0.1}), Size(48, 1))
+    assert (thirds.complies("a", Size(16, 0)), thirds.complies("a", Size(17, 0))) == (True, False)
+    both = Shares(BatchPolicy(services={"a": 3.0, "b": 7.0}, w_cpu=0.6, w_mem=0.4), Size(10, 100))
+    assert both.complies("a", Size(3, 30))
+    assert not both.complies("a", Size(3, 31))
+    assert not both.complies("unknown", Size(1, 1))
 
 
 # ------------------------------------------------------------------------------------------ production (acceptance 1 to 3)
@@ -161,8 +162,8 @@ def test_an_exclusive_job_uses_whole_hosts() -> None:
 
 
 def test_an_exclusive_job_counts_as_on_the_smallest_hosts_that_hold_it() -> None:
-    wholes = {Free(True, 8, 16384): 1, Free(True, 4, 8192): 2}
-    found = [needs(Shape(2, cores, 100, True), wholes) for cores in (4, 5, 9)]
+    wholes = {Free(True, Size(8, 16384)): 1, Free(True, Size(4, 8192)): 2}
+    found = [needs(Shape(2, Size(cores, 100), True), wholes) for cores in (4, 5, 9)]
     assert found == [(8, 16384), (16, 32768), (18, 200)]
 
 

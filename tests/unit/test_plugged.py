@@ -12,6 +12,7 @@ from phoenix.simulate.engine import Simulation
 from phoenix.simulate.workload import Scenario, WebInput
 from schemas import reasons as because
 from schemas.config import CloudConfig, Department, WebPolicy
+from schemas.size import Size
 from services.domain.exits import Exit, Stop
 from services.scheduler.core.batch import best_effort
 from services.scheduler.core.policies import order_first_fit, plugged, registry
@@ -111,7 +112,7 @@ def crowd() -> tuple[World, Situation]:
 
 
 def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any = ()) -> Start:
-    return Start(unit, Shape(1, 4, 256, False), hosts, reason, victims)
+    return Start(unit, Shape(1, Size(4, 256), False), hosts, reason, victims)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,10 @@ def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any
         (start(hosts=([],)), "it gives '3' the hosts ([],)"),
         (start(hosts=("h1", "h2")), "it gives '3' the hosts ('h1', 'h2'): 1 different ones are needed"),
         (start(hosts=("h2", "h2")), "it gives '3' the hosts ('h2', 'h2'): 1 different ones are needed"),
-        (start()._replace(shape=Shape(1, 2, 256, False)), "it gives '3' another shape: Shape(nodes=1, cores=2"),
+        (
+            start()._replace(shape=Shape(1, Size(2, 256), False)),
+            "it gives '3' another shape: Shape(nodes=1, size=Size(cores=2",
+        ),
         (start(reason="because"), "it starts '3' without a Reason"),
         (start(reason=because.ByPolicy(details={"x": {"a": 1}})), "it starts '3' with a Reason that cannot be written"),
         (
@@ -328,7 +332,7 @@ def test_who_waits_under_an_order_that_gives_only_starts_is_told_why_all_the_sam
         return Plan([start for start in order_first_fit.plan(situation).starts if start.unit == "1"])
 
     def with_a_word(situation: Situation) -> Plan:
-        stubborn = [key for key in situation.queue.lanes if key.shape.cores == 2]
+        stubborn = [key for key in situation.queue.lanes if key.shape.size.cores == 2]
         word = dict.fromkeys(stubborn, lambda unit, _now: because.ByPolicy(policy=unit))
         return only_the_first(situation)._replace(waits=word)
 

@@ -10,13 +10,14 @@ import pytest
 from schemas import reasons as because
 from schemas.config import BatchLimits, BatchPolicy, Department, Quality, UserLimits
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.usage_limits import WHOLE, Account, Much
 from services.scheduler.core.state.budgets import NOBODY, Budgets, Owner, needs
 from services.scheduler.core.state.queue import LaneKey, Queue
 from services.scheduler.core.state.shape import PLAIN, Booking, Kind, Place, Shape, Start
 
-ONE = Shape(1, 1, 100, False)
-WIDE = Shape(2, 3, 100, False)
+ONE = Shape(1, Size(1, 100), False)
+WIDE = Shape(2, Size(3, 100), False)
 
 
 def budgets(*, maximum_cores: int | None = None, quality: dict[str, Quality] | None = None, **each: Any) -> Budgets:
@@ -35,7 +36,7 @@ def test_nothing_is_counted_without_a_limit() -> None:
 
 
 def test_a_unit_counts_once_with_the_cores_and_hosts_of_all_its_nodes() -> None:
-    assert needs(WIDE) == Much(1, 6, 2)
+    assert needs(WIDE) == Much(1, Size(6, 200), 2)
 
 
 def test_owners_are_told_apart_only_as_far_as_limits_do() -> None:
@@ -56,13 +57,13 @@ def test_open_attempts_are_counted_in_every_account_of_theirs_and_forgotten_with
     found.opened(ann, WIDE, 1)
     found.opened(bob, ONE, 1)
     assert found.used == {
-        Account("", "ann"): Much(1, 6, 2),
-        Account("urgent", ""): Much(1, 6, 2),
-        WHOLE: Much(2, 7, 3),
-        Account("", "bob"): Much(1, 1, 1),
+        Account("", "ann"): Much(1, Size(6, 200), 2),
+        Account("urgent", ""): Much(1, Size(6, 200), 2),
+        WHOLE: Much(2, Size(7, 300), 3),
+        Account("", "bob"): Much(1, Size(1, 100), 1),
     }
     found.opened(ann, WIDE, -1)
-    assert found.used == {WHOLE: Much(1, 1, 1), Account("", "bob"): Much(1, 1, 1)}
+    assert found.used == {WHOLE: Much(1, Size(1, 100), 1), Account("", "bob"): Much(1, Size(1, 100), 1)}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +97,7 @@ def test_an_owner_may_start_as_many_as_all_its_limits_leave(
 
 def test_a_limit_at_the_door_bounds_nothing_that_starts() -> None:
     found = budgets(cores_max=9, users={"ann": UserLimits(jobs_submitted_max=1)}, jobs_submitted_max=1)
-    assert found.allowance(found.owner("ann", ""), Shape(1, 0, 1, False), 5) == 5
+    assert found.allowance(found.owner("ann", ""), Shape(1, Size(0, 1), False), 5) == 5
 
 
 def test_the_tightest_of_several_accounts_counts() -> None:
@@ -145,7 +146,7 @@ def test_the_starts_of_a_pass_are_cut_at_the_first_that_is_over_a_limit_with_tho
     found.opened(found.owner("ann", ""), WIDE, 1)
     assert cut(start("1", WIDE), start("2")) == []
     assert cut(start("1", WIDE, victims=["v"]), start("2")) == ["1", "2"], "who makes way counts no more"
-    assert found.used[Account("", "ann")] == Much(1, 6, 2)
+    assert found.used[Account("", "ann")] == Much(1, Size(6, 200), 2)
 
 
 def test_accounts_over_their_limits_are_named() -> None:
@@ -165,7 +166,7 @@ def test_every_account_of_a_start_and_of_its_victims_counts() -> None:
     ann = found.owner("ann", "")
     found.opened(ann, WIDE, 1)
     for cores, kept in ((6, 1), (7, 0)):
-        (one,) = [start("1", Shape(1, cores, 1, False), victims=["v"])]
+        (one,) = [start("1", Shape(1, Size(cores, 1), False), victims=["v"])]
         assert len(found.cut([one], lambda _: ann, lambda _: WIDE)) == kept
 
 

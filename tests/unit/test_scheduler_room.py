@@ -8,6 +8,7 @@ from copy import deepcopy
 
 import pytest
 
+from schemas.size import Size
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -18,7 +19,7 @@ from services.scheduler.core.state.shape import Shape
 NAMES = [f"h{n:02}" for n in range(14)]
 CONSTRAINTS = ("fast", "gpu=yes")
 SHAPES = [
-    Shape(nodes, cores, memory_mb, exclusive, constraint)
+    Shape(nodes, Size(cores, memory_mb), exclusive, constraint)
     for nodes in (1, 2, 5)
     for cores in (1, 4)
     for memory_mb in (0, 100, 300)
@@ -36,7 +37,7 @@ def held(*hosts: Host, at: float = 100.0) -> Custody:
 
 
 def host(name: str, **fields: object) -> Host:
-    given = {"cores": 4, "memory_mb": 400, "state": "held", "dept": "hpc"} | fields
+    given = {"size": Size(4, 400), "state": "held", "dept": "hpc"} | fields
     return Host(name=name, **given)  # type: ignore[arg-type]
 
 
@@ -45,8 +46,8 @@ def serves(one: Host, constraints: Sequence[str]) -> tuple[str, ...]:
 
 
 def offers(one: Host, constraints: Sequence[str]) -> Free:
-    left = (one.cores - one.cores_used, one.memory_mb - one.memory_used_mb)
-    return Free(not one.units, *left, serves(one, constraints))
+    left = Size(one.size.cores - one.used.cores, one.size.memory_mb - one.used.memory_mb)
+    return Free(not one.units, left, serves(one, constraints))
 
 
 def is_in(one: Host) -> bool:
@@ -82,19 +83,23 @@ def changed(rng: random.Random, one: Host) -> None:
     elif what == 3:
         one.labels = rng.choice([{}, {"FAST": "1"}, {"GPU": "yes"}, {"GPU": "yes", "FAST": "no"}])
     elif what == 4:
-        one.units, one.cores_used, one.memory_used_mb, one.exclusive = {"1": None}, 1, 100, True
+        one.units, one.used, one.exclusive = {"1": None}, Size(1, 100), True
     elif what == 5:
-        one.units, one.cores_used, one.memory_used_mb, one.exclusive = {}, 0, 0, False
+        one.units, one.used, one.exclusive = {}, Size(), False
     else:
         memory_mb = rng.choice([0, 50, 200])
-        one.units, one.cores_used, one.memory_used_mb, one.exclusive = {"1": None}, rng.randrange(5), memory_mb, False
+        one.units, one.used, one.exclusive = {"1": None}, Size(rng.randrange(5), memory_mb), False
 
 
 def more(now: Free | None, then: Free | None) -> bool:
     """Something may fit on such a host that did not."""
     if now is None:
         return False
-    return then is None or now.serves != then.serves or any(a > b for a, b in zip(now[:3], then[:3], strict=True))
+    return (
+        then is None
+        or now.serves != then.serves
+        or any(a > b for a, b in zip((now.empty, *now.size), (then.empty, *then.size), strict=True))
+    )
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -136,18 +141,17 @@ def best_fit(room: Room, shape: Shape) -> list[str]:
     """Those with room for a rank, best first."""
     fitting = []
     for name, free in room.free.items():
-        enough = free.cores >= shape.cores and free.memory_mb >= shape.memory_mb
+        enough = free.size.cores >= shape.size.cores and free.size.memory_mb >= shape.size.memory_mb
         meant = not shape.constraint or shape.constraint in free.serves
         if enough and meant and (free.empty or not shape.exclusive):
-            fitting.append((free.empty, free.cores, free.memory_mb, free.serves, name))
+            fitting.append((free.empty, free.size, free.serves, name))
     return [name for *_, name in sorted(fitting)]
 
 
 def after(room: Room, hosts: Sequence[str], shape: Shape) -> dict[str, Free]:
     left = {name: free for name, free in room.free.items() if name not in hosts or not shape.exclusive}
     for name in [] if shape.exclusive else hosts:
-        cores, memory_mb = room.free[name].cores - shape.cores, room.free[name].memory_mb - shape.memory_mb
-        left[name] = Free(False, cores, memory_mb, room.free[name].serves)
+        left[name] = Free(False, room.free[name].size.minus(shape.size), room.free[name].serves)
     return left
 
 
@@ -183,7 +187,7 @@ def test_a_host_that_is_gone_is_in_no_room() -> None:
     custody.state.hosts.clear()
     room.update(custody, "hpc", ["a", "b"])
     assert views(room) == ({}, {}, [], {}, {}, {})
-    assert Room.of(held(host("a"), host("b")), "hpc").fits(Shape(2, 4, 400, True))
+    assert Room.of(held(host("a"), host("b")), "hpc").fits(Shape(2, Size(4, 400), True))
     assert Room.of(held(), "hpc").grew, "nobody has looked at it yet"
 
 
@@ -193,15 +197,19 @@ def test_a_copy_knows_constraints_and_nothing_of_hosts_that_are_set_apart() -> N
     twin = room.copy()
     assert (twin.free, twin.classes, twin.order, twin.constraints) == (room.free, room.classes, room.order, CONSTRAINTS)
     assert (twin.resting, twin.cordoned, twin.busy) == ({}, {}, {})
-    twin.take(Shape(1, 1, 1, False))
-    twin.offer("e", Free(True, 1, 1))
+    twin.take(Shape(1, Size(1, 1), False))
+    twin.offer("e", Free(True, Size(1, 1)))
     assert tidy(room)
     assert [*room.free] == ["a", "d"]
 
 
 def test_what_a_host_offers_from_now_on_takes_the_place_of_what_it_did() -> None:
     room = Room.of(held(host("a"), host("b")), "hpc")
-    for name, free in [("a", Free(False, 2, 100)), ("c", Free(False, 2, 100)), ("a", Free(True, 4, 400))]:
+    for name, free in [
+        ("a", Free(False, Size(2, 100))),
+        ("c", Free(False, Size(2, 100))),
+        ("a", Free(True, Size(4, 400))),
+    ]:
         room.offer(name, free)
         assert room.free[name] == free
         assert tidy(room)
@@ -211,7 +219,7 @@ def test_what_a_host_offers_from_now_on_takes_the_place_of_what_it_did() -> None
 def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
     custody = held(
         host("a", quarantine_until=110.0),
-        host("b", quarantine_until=120.0, units={"1": None}, cores_used=3, memory_used_mb=300),
+        host("b", quarantine_until=120.0, units={"1": None}, used=Size(3, 300)),
         host("c", quarantine_until=120.0, labels={"FAST": "1"}),
         host("d"),
         host("e", quarantine_until=110.0, units={"1": None}, exclusive=True),  # taken as a whole: its end gives no room
@@ -224,10 +232,10 @@ def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
     assert ([*some.free], some.resting) == (["d", "a"], {"b": 120.0, "c": 120.0})
     every = room.rested(custody, 120.0)
     assert every.free == {
-        "a": Free(True, 4, 400),
-        "b": Free(False, 1, 100),
-        "c": Free(True, 4, 400, ("fast",)),
-        "d": Free(True, 4, 400),
+        "a": Free(True, Size(4, 400)),
+        "b": Free(False, Size(1, 100)),
+        "c": Free(True, Size(4, 400), ("fast",)),
+        "d": Free(True, Size(4, 400)),
     }
     assert every.resting == {}
     assert tidy(every)
@@ -240,11 +248,11 @@ def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
 def test_labels_make_classes_only_where_jobs_have_constraints() -> None:
     custody = held(host("a", labels={"FAST": "1"}), host("b"))
     room = Room.of(custody, "hpc")
-    assert (room.constraints, room.classes) == ((), {Free(True, 4, 400): ["a", "b"]})
+    assert (room.constraints, room.classes) == ((), {Free(True, Size(4, 400)): ["a", "b"]})
     room.constrain(custody, "hpc", ("fast",))
     assert (room.constraints, room.free["a"].serves, room.free["b"].serves) == (("fast",), ("fast",), ())
     custody.state.hosts["b"].labels = {"FAST": "1"}
     room.update(custody, "hpc", ["b"])
-    assert room.classes == {Free(True, 4, 400, ("fast",)): ["a", "b"]}
+    assert room.classes == {Free(True, Size(4, 400), ("fast",)): ["a", "b"]}
     room.constrain(custody, "hpc", ("gpu",))
-    assert room.classes == {Free(True, 4, 400): ["a", "b"]}
+    assert room.classes == {Free(True, Size(4, 400)): ["a", "b"]}

@@ -7,11 +7,12 @@ from fractions import Fraction
 import pytest
 
 from schemas.config import BatchPolicy
+from schemas.size import Size
 from services.domain.sharing.service_share import Shares, must_comply, percent
 
 
 def shares(cores: int = 48, memory_mb: int = 1000, w_cpu: float = 0.5, w_mem: float = 0.5, **services: float) -> Shares:
-    return Shares(BatchPolicy(services=services, w_cpu=w_cpu, w_mem=w_mem), cores, memory_mb)
+    return Shares(BatchPolicy(services=services, w_cpu=w_cpu, w_mem=w_mem), Size(cores, memory_mb))
 
 
 def test_a_service_is_granted_its_part_of_the_weights() -> None:
@@ -21,21 +22,27 @@ def test_a_service_is_granted_its_part_of_the_weights() -> None:
 
 
 def test_usage_is_the_weighted_mean_of_cores_and_memory() -> None:
-    assert shares(a=1.0).usage(12, 500) == Fraction(3, 8)
-    assert shares(w_cpu=0.8, w_mem=0.2, a=1.0).usage(12, 500) == Fraction(3, 10)
-    assert shares(a=1.0).usage(48, 1000) == 1
-    assert (shares(0, 1000, a=1.0).usage(4, 500), shares(48, 0, a=1.0).usage(12, 5)) == (Fraction(1, 4), Fraction(1, 8))
-    assert shares(0, 0, a=1.0).usage(4, 5) == 0
+    assert shares(a=1.0).usage(Size(12, 500)) == Fraction(3, 8)
+    assert shares(w_cpu=0.8, w_mem=0.2, a=1.0).usage(Size(12, 500)) == Fraction(3, 10)
+    assert shares(a=1.0).usage(Size(48, 1000)) == 1
+    assert (shares(0, 1000, a=1.0).usage(Size(4, 500)), shares(48, 0, a=1.0).usage(Size(12, 5))) == (
+        Fraction(1, 4),
+        Fraction(1, 8),
+    )
+    assert shares(0, 0, a=1.0).usage(Size(4, 5)) == 0
 
 
 def test_a_service_complies_up_to_its_share() -> None:
     """A third of 48 cores is exactly 16."""
     two = shares(w_cpu=1.0, w_mem=0.0, a=1.0, b=2.0)
-    assert [two.complies("a", cores, 1000) for cores in (16, 17)] == [True, False]
-    assert [two.complies("b", cores, 0) for cores in (32, 33)] == [True, False]
+    assert [two.complies("a", Size(cores, 1000)) for cores in (16, 17)] == [True, False]
+    assert [two.complies("b", Size(cores, 0)) for cores in (32, 33)] == [True, False]
     both = shares(a=1.0, b=1.0)
-    assert [both.complies("a", 24, memory_mb) for memory_mb in (500, 501)] == [True, False]
-    assert [shares(1, 1, w_cpu=1.0, w_mem=0.0, a=1.0).complies("b", cores, 0) for cores in (0, 1)] == [True, False]
+    assert [both.complies("a", Size(24, memory_mb)) for memory_mb in (500, 501)] == [True, False]
+    assert [shares(1, 1, w_cpu=1.0, w_mem=0.0, a=1.0).complies("b", Size(cores, 0)) for cores in (0, 1)] == [
+        True,
+        False,
+    ]
 
 
 @pytest.mark.parametrize(

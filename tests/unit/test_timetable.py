@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from services.domain.timetable import Collision, Ground, Most, Part, Slot, Timetable
+from schemas.size import Size
+from services.domain.shape import Shape
+from services.domain.timetable import Collision, Ground, Most, Slot, Timetable
 
-HOSTS = [(4, 4096)] * 4
+HOSTS = [Size(4, 4096)] * 4
 
 
 def slot(
     lease: str, start: float, end: float, nodes: int, cores: int = 4, memory_mb: int = 256, *, whole: bool = False
 ) -> Slot:
-    return Slot(lease, start, end, Part(nodes, cores, memory_mb, whole))
+    return Slot(lease, start, end, Shape(nodes, Size(cores, memory_mb), whole))
 
 
 def table(*slots: Slot, hosts_max: int | None = None) -> Timetable:
@@ -51,29 +53,31 @@ def test_several_narrow_ones_may_stand_on_one_host_and_leave_too_little_of_it() 
 
 def test_the_smallest_hosts_are_spoiled_first() -> None:
     """By cores, and by memory; whichever host is the first that is known."""
-    for hosts in ([(8, 4096), (4, 4096)], [(4, 4096), (8, 4096)]):
+    for hosts in ([Size(8, 4096), Size(4, 4096)], [Size(4, 4096), Size(8, 4096)]):
         cores = Timetable(Ground(hosts), [slot("a", 0, 10, 1, 1)])
         assert cores.collision(slot("n", 0, 10, 2, 4)) == Collision(0, ("a",))
         assert cores.collision(slot("n", 0, 10, 1, 4)) is None
-    for hosts in ([(8, 8000), (8, 4000)], [(8, 4000), (8, 8000)]):
+    for hosts in ([Size(8, 8000), Size(8, 4000)], [Size(8, 4000), Size(8, 8000)]):
         memory = Timetable(Ground(hosts), [slot("a", 0, 10, 1, 1, 100)])
         assert memory.collision(slot("n", 0, 10, 2, 1, 4000)) == Collision(0, ("a",))
         assert memory.collision(slot("n", 0, 10, 2, 1, 3900)) is None
 
 
 def test_a_host_is_able_if_it_has_the_cores_and_the_memory() -> None:
-    ground = Ground([(4, 100), (4, 200), (2, 200)])
+    ground = Ground([Size(4, 100), Size(4, 200), Size(2, 200)])
     able = {
-        (cores, mb): ground.able(Part(1, cores, mb, False)) for cores in (2, 3, 4, 5) for mb in (100, 101, 200, 201)
+        (cores, mb): ground.able(Shape(1, Size(cores, mb), False))
+        for cores in (2, 3, 4, 5)
+        for mb in (100, 101, 200, 201)
     }
     assert able == {
         (2, 100): 3, (2, 101): 2, (2, 200): 2, (2, 201): 0,
         **{(cores, mb): count for cores in (3, 4) for mb, count in ((100, 2), (101, 1), (200, 1), (201, 0))},
         **{(5, mb): 0 for mb in (100, 101, 200, 201)},
     }  # fmt: skip
-    few = Ground([(4, 100), (4, 200), (2, 200)], 2)
-    assert [few.able(Part(1, cores, 100, False)) for cores in (2, 3, 5)] == [2, 1, 0]
-    assert (few.size, Ground([(4, 100)], 5).size, ground.size) == (2, 1, 3)
+    few = Ground([Size(4, 100), Size(4, 200), Size(2, 200)], 2)
+    assert [few.able(Shape(1, Size(cores, 100), False)) for cores in (2, 3, 5)] == [2, 1, 0]
+    assert (few.size, Ground([Size(4, 100)], 5).size, ground.size) == (2, 1, 3)
 
 
 def test_the_most_that_leases_have_on_so_many_hosts() -> None:
@@ -106,7 +110,7 @@ def test_whole_hosts_are_nobody_elses() -> None:
 
 def test_only_hosts_that_are_the_departments_for_certain_count() -> None:
     assert table(hosts_max=2).largest(slot("n", 0, 10, 4)) == 2
-    mixed = Ground([(8, 4096), (2, 4096), (2, 4096)], 2)
+    mixed = Ground([Size(8, 4096), Size(2, 4096), Size(2, 4096)], 2)
     assert Timetable(mixed, ()).collision(slot("n", 0, 10, 1, 8)) == Collision(0, ())  # it may be given the small ones
 
 

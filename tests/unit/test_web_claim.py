@@ -74,7 +74,7 @@ def test_who_stays_on_a_cordoned_host_needs_no_other_place_and_its_host_is_neede
 def test_no_more_hosts_are_needed_than_can_carry_an_instance_where_some_cannot() -> None:
     site = Site("ss - -")
     assert needed(core(site), 9) == 5
-    site.world.custody.state.hosts["h3"].cores = 0
+    site.world.custody.state.hosts["h3"].size = site.world.custody.state.hosts["h3"].size._replace(cores=0)
     assert [needed(core(site), wanted) for wanted in (9, 4, 2)] == [2, 2, 1]
 
 
@@ -82,7 +82,7 @@ def test_a_small_host_is_needed_beside_while_others_are_short() -> None:
     site = Site("ss - -")
     site.world.write("scheduler.web", f.HostReleased(host="h2"))
     site.world.write("executor", f.HostCleared(host="h2"))
-    site.world.custody.state.hosts["h3"].cores = 0
+    site.world.custody.state.hosts["h3"].size = site.world.custody.state.hosts["h3"].size._replace(cores=0)
     assert [needed(core(site), wanted) for wanted in (0, 2, 3)] == [0, 1, 3]
     site.world.cordon("h3")
     assert needed(core(site), 3) == 3
@@ -184,7 +184,7 @@ def told(
     for name in what.get("cordoned", ()):
         site.world.cordon(name)
     for name in what.get("small", ()):
-        site.world.custody.state.hosts[name].cores = 0
+        site.world.custody.state.hosts[name].size = site.world.custody.state.hosts[name].size._replace(cores=0)
     web = core(site)
     step = step_of(web, Plan((), 0, 0, 0) if planned else None, Roll(wanted=7))
     reason = web_claim.why(seen_by(web), step, target, room, fewer)

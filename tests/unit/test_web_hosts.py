@@ -8,6 +8,7 @@ import pytest
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.facts import Disposal
+from schemas.size import Size
 from services.scheduler.core.state.shape import Shape
 from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web.hosts import Picture
@@ -15,7 +16,7 @@ from services.scheduler.core.web.inventory import Inventory, too_small
 from tests.support.world import World, cloud, web
 
 MEMORY_MB = 1024
-SHAPE = Shape(1, 1, MEMORY_MB, False)
+SHAPE = Shape(1, Size(1, MEMORY_MB), False)
 WHY = because.ScaleDown(instances=1)
 
 
@@ -215,12 +216,12 @@ def test_room_is_what_fits_beside_those_that_are_there(
 )
 def test_a_host_is_too_small_for_less_than_one_instance(cores: int, memory_mb: int, small: bool) -> None:
     site = Site("-")
-    host = msgspec.structs.replace(site.world.custody.state.hosts[site.names[0]], cores=cores, memory_mb=memory_mb)
+    host = msgspec.structs.replace(site.world.custody.state.hosts[site.names[0]], size=Size(cores, memory_mb))
     assert too_small(host, SHAPE) is small
 
 
 def test_without_memory_or_cores_of_their_own_as_many_fit_as_there_may_be() -> None:
-    held = Inventory.of(Site("-").world.custody, "web", Shape(1, 0, 0, False), 7)
+    held = Inventory.of(Site("-").world.custody, "web", Shape(1, Size()), 7)
     assert held.room(held.host("h1")) == 7
 
 
@@ -372,7 +373,9 @@ def test_those_go_first_that_cannot_be_used_and_then_what_is_too_small() -> None
         (1, until, "3 1 2"),
     ):
         assert numbers(web_hosts.not_needed(site.picture(), claim, [], now)) == back
-    site.world.custody.state.hosts[site.names[1]].cores = 0
+    site.world.custody.state.hosts[site.names[1]].size = site.world.custody.state.hosts[site.names[1]].size._replace(
+        cores=0
+    )
     assert numbers(web_hosts.not_needed(site.picture(), 2, [], until)) == "3 2"
 
 

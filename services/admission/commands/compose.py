@@ -122,23 +122,22 @@ def submit(
     _refuse_raise(caller, dept, request.priority)
     policy = department.batch or BatchPolicy()
     capacity = core.capacity(request.constraint)
-    nodes, cores, memory_mb = shape_of(request, capacity, department.maximum, policy.memory_per_core_mb)
+    shape = shape_of(request, capacity, department.maximum, policy.memory_per_core_mb)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
     _refuse_wish(adopted(core), request.on_reclaim)
     _refuse_grace(adopted(core), dept, request.grace_s)
     walltime_s = _walltime(policy, request.walltime_s)
     name, quality = quality_of(request, department, caller.user)
-    refuse_over_limit(core, department, (caller.user, name), (nodes, cores), (len(array) or 1, bool(array)), drafted)
+    refuse_over_limit(core, department, (caller.user, name), shape, (len(array) or 1, bool(array)), drafted)
     return f.JobSubmitted(
         job=str(next_job(core, drafted)),
         dept=dept,
         user=caller.user,
         name=request.name,
         payload=payload,
-        nodes=nodes,
-        cores=cores,
-        memory_mb=memory_mb,
+        nodes=shape.nodes,
+        **shape.size.fields(),
         exclusive=request.exclusive,
         tasks=request.tasks,
         cpus_per_task=request.cpus_per_task,
@@ -152,9 +151,7 @@ def submit(
         throttle=throttle,
         after=() if request.after is None else _known_dependencies(core, dept, request.after),
         held=request.held,
-        service=service_of(
-            request, department, core.capacity(), (nodes, cores, memory_mb), walltime_s, quality.best_effort
-        ),
+        service=service_of(request, department, core.capacity(), shape, walltime_s, quality.best_effort),
         best_effort=request.best_effort or quality.best_effort,
         short=request.short,
         quality=name,

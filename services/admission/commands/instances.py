@@ -74,7 +74,7 @@ def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
         address=unit.addresses[0] if unit.addresses else None,
         state="starting" if not serves else "running" if unit.drains_until is None else "draining",
         host=unit.hosts[0],
-        cores=unit.cores,
+        cores=unit.size.cores,
         release=unit.release,
         drains_until=unit.drains_until,
         health_path=content.health_path,
@@ -115,7 +115,7 @@ def _running_off(core: AdmissionCore, dept: str, live: dict[str, r.Instance]) ->
             address=None,
             state="draining",
             host=vm.host,
-            cores=units[vm.unit].cores,
+            cores=units[vm.unit].size.cores,
             release=units[vm.unit].release,
         )
         for vm in core.custody.state.vms.values()

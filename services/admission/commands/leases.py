@@ -28,8 +28,10 @@ import msgspec
 from schemas import facts as f
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
+from schemas.dimensions import words
 from schemas.facts import Fact
 from schemas.ids import JOB
+from schemas.size import size_of
 from schemas.units import count
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
@@ -37,7 +39,8 @@ from services.admission.core import immediate_lease
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore, Job
 from services.admission.storage.payloads import Packed, digest_of
 from services.domain.leases import ORDER, certain, keeps_times, order_of
-from services.domain.timetable import FOREVER, Collision, Ground, Part, Slot, Timetable, most
+from services.domain.shape import Shape
+from services.domain.timetable import FOREVER, Collision, Ground, Slot, Timetable, most
 from services.runtime.edge import Refused
 
 HORIZON_S: Final = 366 * 86400.0  # nobody knows which hosts there will be later than a year from now
@@ -147,8 +150,8 @@ def _window(asked: r.LeaseCreate, now: float, skew_max_s: float) -> tuple[float,
 # ------------------------------------------------------------------------------------------------------------ timetable
 
 
-def part_of(job: f.JobSubmitted | Job) -> Part:
-    return Part(job.nodes, job.cores, job.memory_mb, job.exclusive)
+def part_of(job: f.JobSubmitted | Job) -> Shape:
+    return Shape(job.nodes, job.size if isinstance(job, Job) else size_of(job), job.exclusive)
 
 
 def _slots(core: AdmissionCore, dept: str, now: float, drafted: Sequence[Fact]) -> list[Slot]:
@@ -172,7 +175,7 @@ def _ground(core: AdmissionCore, department: Department, start: float) -> Ground
     """Rule 3."""
     hosts = core.custody.state.hosts
     usable = [
-        (host.cores, host.memory_mb)
+        host.size
         for host in hosts.values()
         if host.state not in ("lost", "absent") and host.cordoned is None and host.quarantine_until <= start
     ]
@@ -245,7 +248,7 @@ def _refusal(
 def _too_few_now(wanted: Slot, found: immediate_lease.Standing) -> Refused:
     """Rule 2: of an immediate lease that fits into the timetable and has no hosts now."""
     part = wanted.part
-    needs = f"{count(part.nodes, 'host')} with room for {count(part.cores, 'core')} and {part.memory_mb} MiB"
+    needs = f"{count(part.nodes, 'host')} with room for {words(part.size)}"
     told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
     smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
@@ -268,7 +271,7 @@ def _too_large(department: Department, table: Timetable, wanted: Slot) -> Refuse
     part, able = wanted.part, table.ground.able(wanted.part)
     maximum = certain(department)[1]
     limit = "" if maximum is None else f"; {department.name} may hold {maximum} of all hosts"
-    size = f"{count(part.nodes, 'host')} with {count(part.cores, 'core')} and {part.memory_mb} MiB each"
+    size = f"{count(part.nodes, 'host')} with {words(part.size)} each"
     told = f"nodes: {size}; {able} can be counted on"
     return Refused("invalid", f"{told}{limit} (hosts that are lost or cordoned do not count)", "nodes")
 

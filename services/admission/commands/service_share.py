@@ -10,8 +10,10 @@ Rules
 from __future__ import annotations
 
 from schemas.config import BatchPolicy, Department
+from schemas.dimensions import words
 from schemas.requests import JobSubmit
 from services.admission.core.feasibility import Capacity
+from services.domain.shape import Shape
 from services.domain.sharing.service_share import Shares, must_comply, percent
 from services.runtime.edge import Refused
 
@@ -20,11 +22,11 @@ def service_of(
     request: JobSubmit,
     department: Department,
     capacity: Capacity,
-    shape: tuple[int, int, int],
+    shape: Shape,
     walltime_s: float,
     best_effort: bool = False,
 ) -> str:
-    """`shape`: nodes, and cores and MiB on each; `best_effort`: its quality of service says so.  Raises `Refused`."""
+    """`best_effort`: its quality of service says so.  Raises `Refused`."""
     policy = department.batch or BatchPolicy()
     if policy.order != "svmsched":
         for field in ("service", "short"):
@@ -40,7 +42,7 @@ def service_of(
         told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
         raise Refused("unknown", told, "service")
     if must_comply(policy, walltime_s, short=request.short, best_effort=best_effort or request.best_effort):
-        _refuse_larger_than_share(service, department, policy, capacity, shape, exclusive=request.exclusive)
+        _refuse_larger_than_share(service, department, policy, capacity, shape)
     return service
 
 
@@ -49,19 +51,15 @@ def _refuse_larger_than_share(
     department: Department,
     policy: BatchPolicy,
     capacity: Capacity,
-    shape: tuple[int, int, int],
-    *,
-    exclusive: bool,
+    shape: Shape,
 ) -> None:
     """Rule 2."""
-    nodes, cores, memory_mb = shape
-    if exclusive:
-        cores, memory_mb = capacity.smallest(cores, memory_mb)
-    all_cores, all_mb = capacity.total(department.maximum)
-    shares = Shares(policy, all_cores, all_mb)
-    if shares.complies(service, nodes * cores, nodes * memory_mb):
+    much = (capacity.smallest(shape.size) if shape.exclusive else shape.size).times(shape.nodes)
+    whole = capacity.total(department.maximum)
+    shares = Shares(policy, whole)
+    if shares.complies(service, much):
         return
-    need, granted = percent(shares.usage(nodes * cores, nodes * memory_mb)), percent(shares.granted[service])
-    told = f"service: the job needs {need:g} % of {all_cores} cores and {all_mb} MiB, and the share of {service} is"
+    need, granted = percent(shares.usage(much)), percent(shares.granted[service])
+    told = f"service: the job needs {need:g} % of {words(whole)}, and the share of {service} is"
     rest = f"{granted:g} %: it could never start (one of at most {policy.short_s:g} s could)"
     raise Refused("invalid", f"{told} {rest}", "service")

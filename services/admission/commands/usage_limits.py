@@ -11,14 +11,23 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from schemas import facts as f
 from schemas.config import BatchPolicy, Department, Quality
+from schemas.dimensions import DIMENSIONS
 from schemas.facts import Fact
 from schemas.requests import JobSubmit
 from services.admission.core.admission import AdmissionCore, accounts
+from services.domain.shape import Shape
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.runtime.edge import Refused
+
+_ASKED: Final = {  # limit of a running job -> what of a request is over it, and the word for it
+    **{dimension.limit: (dimension.asked, dimension.plural) for dimension in DIMENSIONS if dimension.limit},
+    "hosts_max": ("nodes", "hosts"),
+}
+_OF_DEPARTMENT: Final = {dimension.limit: dimension.department_limit for dimension in DIMENSIONS if dimension.limit}
 
 
 def quality_of(request: JobSubmit, department: Department, user: str) -> tuple[str, Quality]:
@@ -40,14 +49,14 @@ def refuse_over_limit(
     core: AdmissionCore,
     department: Department,
     whose: tuple[str, str],
-    shape: tuple[int, int],
+    shape: Shape,
     units: tuple[int, bool],
     drafted: Sequence[Fact],
 ) -> None:
-    """`whose`: user and quality; `shape`: nodes, and cores on each; `units`: how many, and whether they are an array.
+    """`whose`: user and quality; `units`: how many, and whether they are an array.
     Raises `Refused`."""
-    (nodes, cores), (count, is_array) = shape, units
-    one = Much(1, nodes * cores, nodes)
+    count, is_array = units
+    one = Much(1, shape.all, shape.nodes)
     for bound in bounds_on(department, *whose):
         exceeded = bound.exceeded(one)
         if exceeded is not None:
@@ -60,8 +69,8 @@ def refuse_over_limit(
 def _refuse_alone(bound: Bound, dept: str, exceeded: tuple[str, int, int]) -> None:
     """Rule 3."""
     limit, most, needed = exceeded
-    field, noun = {"cores_max": ("tasks", "cores"), "hosts_max": ("nodes", "hosts")}.get(limit, (None, "running job"))
-    name = "maximum_cores" if bound.account == WHOLE else limit
+    field, noun = _ASKED.get(limit, (None, "running job"))
+    name = _OF_DEPARTMENT.get(limit, limit) if bound.account == WHOLE else limit
     told = f"the job needs {needed} {noun}, and {_who(bound.account, dept)} may have {most} at once ({name})"
     raise Refused("limit", f"{field or 'job'}: {told}: it could never start", field)
 

@@ -26,6 +26,7 @@ from schemas import requests as r
 from schemas import subjects
 from schemas.config import BatchPolicy
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
+from schemas.size import size_of
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
@@ -74,8 +75,7 @@ class Foretelling:
             now=answer.now,
             units=len(job.array) or 1,
             nodes=job.nodes,
-            cores=job.cores,
-            memory_mb=job.memory_mb,
+            **size_of(job).fields(),
             walltime_s=job.walltime_s,
             quality=job.quality,
             claim_waits_s=UNSET

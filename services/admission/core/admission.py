@@ -34,6 +34,7 @@ from schemas.facts import Fact, Lease
 from schemas.ids import element_id, instance_parts, is_instance, job_of
 from schemas.reasons import Reason
 from schemas.releases import Release
+from schemas.size import NOTHING, Size, size_of
 from services.admission.core.feasibility import Capacity, constrained
 from services.admission.core.rollouts import Wanted, configured, follow, lasting
 from services.domain import readiness
@@ -53,7 +54,7 @@ DIGEST_MARK: Final = "@"  # a fact's `request` is "<client's id>@<digest of what
 
 class Job(msgspec.Struct, kw_only=True):
     """What a guest and the door need of a job.  `left`: units that are not final; `array` is dropped with the last of them.
-    `nodes`, `cores`, `memory_mb` (of each node) and `exclusive` are for leases."""
+    `nodes`, `size` (of each node) and `exclusive` are for leases."""
 
     dept: str
     user: str
@@ -68,8 +69,7 @@ class Job(msgspec.Struct, kw_only=True):
     left: int
     lease: Lease | None = None
     nodes: int = 1
-    cores: int = 1
-    memory_mb: int = 0
+    size: Size = NOTHING
     exclusive: bool = False
     best_effort: bool = False
     quality: str = ""
@@ -235,8 +235,7 @@ class AdmissionCore:
             left=units,
             lease=fact.lease,
             nodes=fact.nodes,
-            cores=fact.cores,
-            memory_mb=fact.memory_mb,
+            size=size_of(fact),
             exclusive=fact.exclusive,
             best_effort=fact.best_effort,
             quality=fact.quality,

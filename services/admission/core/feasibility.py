@@ -15,15 +15,19 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import reduce
 from typing import Any, Final, cast
 
+from schemas.dimensions import words
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
+from schemas.size import NOTHING, Size, total
 from schemas.units import count
 from services.domain import specs
 from services.domain.constraints import problem, satisfies
 from services.domain.custody.state import Host
 from services.domain.refusal import Refused
+from services.domain.shape import Shape
 
 FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a department's jobs come in a few sizes
 
@@ -33,59 +37,54 @@ class Capacity:
 
     def __init__(self, hosts: Iterable[Host], constraint: str = "") -> None:
         self.constraint = constraint
-        sized = [host for host in hosts if host.cores > 0]
-        # 1. most cores; 2. most memory; 3. unique: the name
-        self._hosts = sorted(sized, key=lambda host: (-host.cores, -host.memory_mb, host.name))
-        self.cores_max = max((host.cores for host in sized), default=0)
-        self.memory_max_mb = max((host.memory_mb for host in sized), default=0)
-        self._fitting: dict[tuple[int, int], int] = {}
-        self._whole_mb: dict[int, int] = {}  # by cores, of which there are at most `cores_max`
+        sized = [host for host in hosts if host.size.cores > 0]
+        # 1. the largest, by the order of sizes; 2. unique: the name
+        self._hosts = sorted(sized, key=lambda host: (*(-amount for amount in host.size), host.name))
+        self.most = reduce(Size.most, (host.size for host in sized), NOTHING)  # of each dimension, on whatever host
+        self._fitting: dict[Size, int] = {}
+        self._whole_mb: dict[int, int] = {}  # by cores, of which no host has more than `most`
 
     @property
     def largest(self) -> str:
         """The largest host as a person reads it."""
         host = self._hosts[0]
-        return f"{host.name} with {count(host.cores, 'core')} and {host.memory_mb} MiB"
+        return f"{host.name} with {words(host.size)}"
 
     @property
     def empty(self) -> bool:
         return not self._hosts
 
-    def fitting(self, cores: int, memory_mb: int) -> int:
+    def fitting(self, size: Size) -> int:
         """How many hosts could hold this much, each on its own."""
-        key = (cores, memory_mb)
-        found = self._fitting.get(key)
+        found = self._fitting.get(size)
         if found is None:
             if len(self._fitting) >= FITTING_KEPT_MAX:
                 self._fitting.clear()
-            found = sum(1 for host in self._hosts if host.cores >= cores and host.memory_mb >= memory_mb)
-            self._fitting[key] = found
+            found = self._fitting[size] = sum(1 for host in self._hosts if size.fits_in(host.size))
         return found
 
-    def total(self, hosts_max: int | None) -> tuple[int, int]:
-        """Cores and MiB of all hosts together, or of the largest `hosts_max`."""
-        hosts = self._hosts[:hosts_max]
-        return sum(host.cores for host in hosts), sum(host.memory_mb for host in hosts)
+    def total(self, hosts_max: int | None) -> Size:
+        """Of all hosts together, or of the largest `hosts_max`."""
+        return total(host.size for host in self._hosts[:hosts_max])
 
-    def smallest(self, cores: int, memory_mb: int) -> tuple[int, int]:
+    def smallest(self, size: Size) -> Size:
         """The smallest host that could hold this much; there is one."""
-        return min((h.cores, h.memory_mb) for h in self._hosts if h.cores >= cores and h.memory_mb >= memory_mb)
+        return min(host.size for host in self._hosts if size.fits_in(host.size))
 
     def whole_mb(self, cores: int) -> int:
         """All memory of the smallest host that has so many cores; 0 if none has."""
-        if cores > self.cores_max:
+        if cores > self.most.cores:
             return 0
         if cores not in self._whole_mb:
-            self._whole_mb[cores] = min(host.memory_mb for host in self._hosts if host.cores >= cores)
+            self._whole_mb[cores] = min(host.size.memory_mb for host in self._hosts if host.size.cores >= cores)
         return self._whole_mb[cores]
 
-    def fewest_nodes(self, tasks: int, cpus_per_task: int, memory_mb: Callable[[int], int]) -> int | None:
+    def fewest_nodes(self, tasks: int, cpus_per_task: int, size_on: Callable[[int], Size]) -> int | None:
         """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not.  Some host holds one.
-        `memory_mb`: on each, by its cores.  Of numbers of nodes that give each as many tasks only the smallest is tried."""
-        nodes = -(-tasks // (self.cores_max // cpus_per_task))
+        `size_on`: each of so many.  Of numbers of nodes that give each as many tasks only the smallest is tried."""
+        nodes = -(-tasks // (self.most.cores // cpus_per_task))
         while nodes <= len(self._hosts):
-            cores = cores_on_node(tasks, nodes, cpus_per_task)
-            if self.fitting(cores, memory_mb(cores)) >= nodes:
+            if self.fitting(size_on(nodes)) >= nodes:
                 return nodes
             on_each = -(-tasks // nodes)
             if on_each == 1:
@@ -111,35 +110,33 @@ def cores_on_node(tasks: int, nodes: int, cpus_per_task: int) -> int:
     return -(-tasks // nodes) * cpus_per_task
 
 
-def shape_of(
-    request: JobSubmit, capacity: Capacity, nodes_max: int | None, memory_per_core_mb: int
-) -> tuple[int, int, int]:
-    """nodes, cores on each, memory_mb on each.  `nodes_max`: what the department may hold; `memory_per_core_mb`: of who does
+def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memory_per_core_mb: int) -> Shape:
+    """What the job needs.  `nodes_max`: what the department may hold; `memory_per_core_mb`: of who does
     not say how much.  Raises `Refused`."""
     if capacity.empty:
         raise Refused("unavailable", "no host is known yet, so nobody can say what fits: try again in a moment")
-    if request.memory_mb is not None and request.memory_mb > capacity.memory_max_mb:
+    if request.memory_mb is not None and request.memory_mb > capacity.most.memory_mb:
         raise Refused("invalid", _too_large(f"memory_mb: no host has {request.memory_mb} MiB", capacity), "memory_mb")
-    if request.cpus_per_task > capacity.cores_max:
+    if request.cpus_per_task > capacity.most.cores:
         asked = f"cpus_per_task: no host has {count(request.cpus_per_task, 'core')}"
         raise Refused("invalid", _too_large(asked, capacity), "cpus_per_task")
 
-    def memory_on(cores: int) -> int:
-        return _memory_mb(request, capacity, cores, memory_per_core_mb)
+    def size_on(nodes: int) -> Size:
+        cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
+        return Size(cores, _memory_mb(request, capacity, cores, memory_per_core_mb))
 
-    nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, memory_on)
+    nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, size_on)
     if nodes is None:
         more = f" with {request.memory_per_core_mb} MiB for each core" if request.memory_per_core_mb else ""
         asked = (
             f"tasks: {_tasks(request)} of {count(request.cpus_per_task, 'core')}{more} do not fit all hosts together"
         )
         raise Refused("invalid", _too_large(asked, capacity), "tasks")
-    cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
-    memory_mb = memory_on(cores)
-    _refuse_impossible(request, capacity, nodes, cores, memory_mb)
+    shape = Shape(nodes, size_on(nodes), request.exclusive, request.constraint)
+    _refuse_impossible(request, capacity, shape)
     if nodes_max is not None and nodes > nodes_max:
         raise Refused("invalid", f"nodes: {count(nodes, 'host')}; the department may hold at most {nodes_max}", "nodes")
-    return nodes, cores, memory_mb
+    return shape
 
 
 def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: int) -> int:
@@ -152,19 +149,19 @@ def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: 
     return whole_mb if request.memory_mb == 0 else min(per_core_mb * cores, whole_mb)
 
 
-def _refuse_impossible(request: JobSubmit, capacity: Capacity, nodes: int, cores: int, memory_mb: int) -> None:
-    fitting = capacity.fitting(cores, memory_mb)
+def _refuse_impossible(request: JobSubmit, capacity: Capacity, shape: Shape) -> None:
+    nodes, size = shape.nodes, shape.size
+    fitting = capacity.fitting(size)
     if fitting >= nodes:
         return
-    if cores > capacity.cores_max:
-        asked = f"nodes: {_tasks(request)} on {count(nodes, 'node')} are {count(cores, 'core')} on each"
+    if size.cores > capacity.most.cores:
+        asked = f"nodes: {_tasks(request)} on {count(nodes, 'node')} are {count(size.cores, 'core')} on each"
         raise Refused("invalid", _too_large(asked, capacity), "nodes")
     if fitting == 0:
         field = "memory_mb" if request.memory_per_core_mb is None else "memory_per_core_mb"
-        asked = f"{field}: no host has {count(cores, 'core')} together with {memory_mb} MiB"
+        asked = f"{field}: no host has {words(size, joined='together with')}"
         raise Refused("invalid", _too_large(asked, capacity), field)
-    size = f"{count(nodes, 'host')} with {count(cores, 'core')} and {memory_mb} MiB each"
-    asked = f"nodes: {size}; only {fitting} of the known hosts could"
+    asked = f"nodes: {count(nodes, 'host')} with {words(size)} each; only {fitting} of the known hosts could"
     raise Refused("invalid", _too_large(asked, capacity), "nodes")
 
 

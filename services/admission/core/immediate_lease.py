@@ -21,25 +21,26 @@ from typing import NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig, Department
 from schemas.ids import sort_key
+from schemas.size import TAKEN, Size
 from schemas.units import count
 from services.admission.core.admission import AdmissionCore, Job
 from services.domain import grace
 from services.domain.custody.state import Host, Unit
+from services.domain.shape import Shape
 from services.domain.sharing import lending
 from services.domain.sharing.host_ownership import usable
-from services.domain.timetable import Part, Slot
+from services.domain.timetable import Slot
 
 
 class Offer(NamedTuple):
     """What a host has for leases now.  Natural order: best fit, then name (unique)."""
 
     whole: bool
-    cores: int
-    memory_mb: int
+    size: Size
     name: str
 
-    def fits(self, part: Part) -> bool:
-        return self.cores >= part.cores and self.memory_mb >= part.memory_mb and (self.whole or not part.exclusive)
+    def fits(self, part: Shape) -> bool:
+        return part.size.fits_in(self.size) and (self.whole or not part.exclusive)
 
 
 class Standing(NamedTuple):
@@ -51,7 +52,7 @@ class Standing(NamedTuple):
 
 
 def standing(
-    core: AdmissionCore, config: CloudConfig, department: Department, part: Part, slots: Iterable[Slot], now: float
+    core: AdmissionCore, config: CloudConfig, department: Department, part: Shape, slots: Iterable[Slot], now: float
 ) -> Standing:
     """`slots`: the department's local leases, in order of acceptance."""
     look = _Look(core, config, department, now)
@@ -88,7 +89,7 @@ class _Look:
 
     def _less_what_stays(self, host: Host) -> Offer:
         """Rule 1."""
-        whole, cores, memory_mb = True, host.cores, host.memory_mb
+        whole, size = True, host.size
         for name in host.units:
             unit, job = self.core.unit(name), self.core.job(name)
             if unit is None or unit.cancelled or (job is not None and not self._stays(job, unit)):
@@ -98,10 +99,8 @@ class _Look:
             else:
                 mine = self.savers if job is not None and job.best_effort and self.preempts else self.jobs
                 mine[host.name] = None
-            whole, cores, memory_mb = False, cores - unit.cores, memory_mb - unit.memory_mb
-            if unit.exclusive:
-                cores = memory_mb = -1
-        return Offer(whole, cores, memory_mb, host.name)
+            whole, size = False, TAKEN if unit.exclusive else size.minus(unit.size)
+        return Offer(whole, size, host.name)
 
     def _is_late(self, unit: Unit) -> bool:
         return unit.grace_s is not None and grace.late_s(self.core.custody, unit) > 0.0
@@ -132,7 +131,7 @@ class _Look:
                 self._note_elsewhere(host)
                 continue
             more, due = more - 1, due - bool(host.units)
-            self.offers[host.name] = Offer(True, host.cores, host.memory_mb, host.name)
+            self.offers[host.name] = Offer(True, host.size, host.name)
 
     def _note_elsewhere(self, host: Host) -> None:
         if host.units and host.dept:
@@ -152,10 +151,8 @@ class _Look:
             if len(hosts) == part.nodes:
                 found.append(slot.lease)
                 for offer in hosts:
-                    rest = offer._replace(
-                        whole=False, cores=offer.cores - part.cores, memory_mb=offer.memory_mb - part.memory_mb
-                    )
-                    self.offers[offer.name] = rest._replace(cores=-1, memory_mb=-1) if part.exclusive else rest
+                    rest = TAKEN if part.exclusive else offer.size.minus(part.size)
+                    self.offers[offer.name] = Offer(False, rest, offer.name)
         return tuple(found)
 
     def blockers(self, leases: tuple[str, ...]) -> list[str]:

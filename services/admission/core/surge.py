@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 from schemas import facts as f
 from schemas.config import WebPolicy
+from schemas.size import Size
 from schemas.units import count
 from services.admission.core.admission import AdmissionCore
 from services.domain.custody.state import Host
@@ -58,18 +59,19 @@ def _places(host: Host, policy: WebPolicy) -> int:
     """Instances that fit beside what is there."""
     if host.exclusive:
         return 0
-    cores = (host.cores - host.cores_used) // policy.instance_cores
-    memory = (host.memory_mb - host.memory_used_mb) // policy.instance_memory_mb
-    return max(0, min(policy.instances_per_host - len(host.units), cores, memory))
+    return max(0, min(policy.instances_per_host - len(host.units), _copies(policy, host.free)))
+
+
+def _copies(policy: WebPolicy, room: Size) -> int:
+    copies = policy.instance.copies_in(room)
+    return policy.instances_per_host if copies is None else copies
 
 
 def _taken(hosts: Iterable[Host], policy: WebPolicy, left: int, most: int) -> tuple[int, int]:
     """How many of these hosts, emptied, are taken for `left` instances, and how many instances are left then."""
     count = 0
     for host in hosts:
-        fits = min(
-            policy.instances_per_host, host.cores // policy.instance_cores, host.memory_mb // policy.instance_memory_mb
-        )
+        fits = min(policy.instances_per_host, _copies(policy, host.size))
         if left <= 0 or count >= most:
             break
         if fits:

@@ -406,9 +406,9 @@ class Guests:
     def _cores(self, unit: Unit) -> int:
         """Of all its hosts, what it may use.  0: nobody knows, one of them is not described."""
         if not unit.exclusive:
-            return unit.cores * len(unit.hosts)
+            return unit.size.cores * len(unit.hosts)
         hosts = self._core.custody.state.hosts
-        known = [hosts[name].cores for name in unit.hosts if name in hosts]
+        known = [hosts[name].size.cores for name in unit.hosts if name in hosts]
         return sum(known) if all(known) else 0
 
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:

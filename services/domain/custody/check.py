@@ -5,6 +5,8 @@ Called after every step in tests, sampled in production.  What concerns running 
 
 from __future__ import annotations
 
+from schemas.dimensions import words
+from schemas.size import total
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host, Index, Unit
 
@@ -38,8 +40,8 @@ def _host(custody: Custody, host: Host) -> list[str]:
             found.append(f"host {host.name} counts {unit.id}, which is not live there")
         if host.state != "held" or host.dept != unit.dept:
             found.append(f"live attempt {unit.id}/{unit.attempt} on host {host.name}, which {unit.dept} does not hold")
-    if host.cores_used != sum(u.cores for u in units) or host.memory_used_mb != sum(u.memory_mb for u in units):
-        found.append(f"host {host.name} counts {host.cores_used} cores used, its live attempts differ")
+    if host.used != total(unit.size for unit in units):
+        found.append(f"host {host.name} counts {words(host.used)} used, its live attempts differ")
     if host.exclusive and len(units) != 1:
         found.append(f"host {host.name} is exclusive with {len(units)} live attempts")
     return found

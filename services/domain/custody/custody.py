@@ -10,6 +10,7 @@ import msgspec
 from schemas import facts as f
 from schemas.config import Department
 from schemas.ids import element_id
+from schemas.size import Size
 from services.domain.custody.state import FINALS_MAX, Host, Index, Quota, State, Unit, Vm, vm_key
 from services.domain.specs import array
 
@@ -73,11 +74,11 @@ class Custody:
         """The open VM whose guest had this name before it took another job over, which it may not know yet."""
         return self.state.vms.get(self.index.was.get(vm_key(unit, attempt, rank), ""))
 
-    def fits(self, host: Host, cores: int, memory_mb: int, exclusive: bool) -> bool:
+    def fits(self, host: Host, size: Size, exclusive: bool) -> bool:
         """True if an attempt of this size has room on `host` beside the live ones."""
         if host.exclusive or (exclusive and host.units):
             return False
-        return host.cores_used + cores <= host.cores and host.memory_used_mb + memory_mb <= host.memory_mb
+        return host.used.plus(size).fits_in(host.size)
 
     def elements(self, fact: f.OfArray) -> list[Unit]:
         """Those of the array's elements that the fact names and that are remembered.  Raises ValueError, `TooMany`."""

@@ -13,6 +13,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.ids import element_id, instance_parts
+from schemas.size import size_of
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import BINDS_AGAIN, RULES, RULES_KNOWN, Incompatible
 from services.domain.custody.state import (
@@ -62,7 +63,7 @@ def host_described(custody: Custody, fact: f.HostDescribed, _writer: str) -> Non
     if host is None:
         host = custody.state.hosts[fact.host] = Host(name=fact.host, since=custody.state.at)
         custody.index.add_host(host)
-    host.one_id, host.cores, host.memory_mb = fact.one_id, fact.cores, fact.memory_mb
+    host.one_id, host.size = fact.one_id, size_of(fact)
     host.labels, host.cluster = dict(fact.labels), fact.cluster
 
 
@@ -226,7 +227,7 @@ def unit_placed(custody: Custody, fact: f.UnitPlaced, _writer: str) -> None:
     if not unit.suspended:
         unit.life = fact.attempt
     unit.state, unit.attempt, unit.hosts = "open", fact.attempt, fact.hosts
-    unit.cores, unit.memory_mb, unit.exclusive = fact.cores, fact.memory_mb, fact.exclusive
+    unit.size, unit.exclusive = size_of(fact), fact.exclusive
     unit.broken = unit.began_at = unit.exit = unit.ended_at = None
     unit.placed_at, unit.addresses, unit.suspended = custody.state.at, (), False
     unit.release, unit.drains_until = fact.release, None
@@ -235,8 +236,7 @@ def unit_placed(custody: Custody, fact: f.UnitPlaced, _writer: str) -> None:
     for name in fact.hosts:
         host = hosts[name]
         host.units[unit.id] = occupied[name] = None
-        host.cores_used += unit.cores
-        host.memory_used_mb += unit.memory_mb
+        host.used = host.used.plus(unit.size)
         host.exclusive = unit.exclusive
 
 
@@ -246,8 +246,7 @@ def _vacate(custody: Custody, unit: Unit) -> None:
     for name in unit.hosts:
         host = hosts[name]
         del host.units[unit.id]
-        host.cores_used -= unit.cores
-        host.memory_used_mb -= unit.memory_mb
+        host.used = host.used.minus(unit.size)
         host.exclusive = False
         if not host.units:
             occupied.pop(name, None)

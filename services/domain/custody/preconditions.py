@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from schemas import facts as f
 from schemas.ids import instance_parts, is_instance
+from schemas.size import size_of
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
 from services.domain.custody.rules import BINDS_AGAIN, CORDONS_HOLD, NAMED_STAYS, TERM_STOPS
@@ -125,14 +126,14 @@ def _unit_not_next(unit: Unit, fact: f.UnitPlaced, dept: str) -> Void | None:
 def _no_place(custody: Custody, fact: f.UnitPlaced, dept: str) -> Void | None:
     if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
         return Void.WRONG_SHAPE
-    hosts, cores, memory_mb, exclusive = custody.state.hosts, fact.cores, fact.memory_mb, fact.exclusive
+    hosts, size = custody.state.hosts, size_of(fact)
     for name in fact.hosts:
         host = hosts.get(name)
         if host is None:
             return Void.HOST_UNKNOWN
         if host.state != "held" or host.dept != dept:
             return Void.HOST_NOT_HELD
-        if not custody.fits(host, cores, memory_mb, exclusive):
+        if not custody.fits(host, size, fact.exclusive):
             return Void.NO_ROOM
         if host.cordoned is not None and custody.state.rules >= CORDONS_HOLD and not _goes_on(custody, fact.unit, host):
             return Void.HOST_CORDONED

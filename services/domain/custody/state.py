@@ -13,6 +13,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import CloudConfig, OnTerm
+from schemas.size import NOTHING, Size
 
 RELEASES_KEPT: Final = 20  # of a department, for those who ask what there was; and those that run
 ENDED_EARLY: Final = "ended_early"  # how a unit has ended that completed because its guest had told it to end
@@ -34,8 +35,7 @@ class Broken(StrEnum):
 class Host(msgspec.Struct, kw_only=True):
     name: str
     one_id: int = -1
-    cores: int = 0
-    memory_mb: int = 0
+    size: Size = NOTHING
     labels: dict[str, str] = {}
     cluster: str = ""
     state: HostState = "absent"
@@ -47,11 +47,15 @@ class Host(msgspec.Struct, kw_only=True):
     quarantine_until: float = 0.0
     quarantine: str | None = None
     lost: str | None = None  # the reason, while lost
-    cores_used: int = 0  # by live attempts
-    memory_used_mb: int = 0
+    used: Size = NOTHING  # by live attempts
     exclusive: bool = False  # a live attempt has the whole host
     units: dict[str, None] = {}  # live attempts here
     vms: dict[str, None] = {}  # keys of open VMs here
+
+    @property
+    def free(self) -> Size:
+        """What live attempts leave; less than nothing where a host offers less than when they were placed."""
+        return self.size.minus(self.used)
 
     def drain_due(self, now: float) -> bool:
         """True if it is drained and the deadline has passed."""
@@ -70,8 +74,7 @@ class Unit(msgspec.Struct, kw_only=True):
     cancelled: bool = False
     attempt: int = 0  # the latest
     hosts: tuple[str, ...] = ()  # of the open attempt
-    cores: int = 0  # of the open attempt, on each host
-    memory_mb: int = 0
+    size: Size = NOTHING  # of the open attempt, on each host
     exclusive: bool = False
     broken: Broken | None = None
     placed_at: float | None = None

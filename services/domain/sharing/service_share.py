@@ -12,33 +12,39 @@ Rules
 from __future__ import annotations
 
 from fractions import Fraction
-from math import lcm
+from math import lcm, prod
+from operator import mul
 
 from schemas.config import BatchPolicy
+from schemas.dimensions import DIMENSIONS
+from schemas.size import Size
 
 
 class Shares:
-    """`cores`, `memory_mb`: of all hosts that are shared."""
+    """`whole`: all hosts that are shared, together."""
 
-    def __init__(self, policy: BatchPolicy, cores: int, memory_mb: int) -> None:
+    def __init__(self, policy: BatchPolicy, whole: Size) -> None:
         weights = {name: Fraction(str(weight)) for name, weight in policy.services.items()}
         total = sum(weights.values())
         self.granted = {name: weight / total for name, weight in weights.items()}
-        self.cores, self.memory_mb = cores, memory_mb
-        self.w_cpu, self.w_mem = Fraction(str(policy.w_cpu)), Fraction(str(policy.w_mem))
-        one = lcm(self.w_cpu.denominator, self.w_mem.denominator, *(g.denominator for g in self.granted.values()))
-        self._core, self._mib = int(self.w_cpu * one) * memory_mb, int(self.w_mem * one) * cores
-        self._limits = {name: int(granted * one) * cores * memory_mb for name, granted in self.granted.items()}
+        self.whole = whole
+        self.weights = [Fraction(str(getattr(policy, dimension.weight))) for dimension in DIMENSIONS]
+        # Usage and share times what makes both whole numbers: the comparison is in every step of a pass.
+        one = lcm(*(weight.denominator for weight in (*self.weights, *self.granted.values())))
+        every = prod(there or 1 for there in whole)
+        parts = zip(self.weights, whole, strict=True)
+        self._each = [int(weight * one) * every // there if there else 0 for weight, there in parts]
+        self._limits = {name: int(granted * one) * every for name, granted in self.granted.items()}
 
-    def usage(self, cores: int, memory_mb: int) -> Fraction:
+    def usage(self, much: Size) -> Fraction:
         """Eq. 5.1: 1 is everything."""
-        cpu = Fraction(cores, self.cores) if self.cores else Fraction(0)
-        mem = Fraction(memory_mb, self.memory_mb) if self.memory_mb else Fraction(0)
-        return self.w_cpu * cpu + self.w_mem * mem
+        parts = zip(self.weights, much, self.whole, strict=True)
+        return sum((weight * Fraction(used, there) for weight, used, there in parts if there), Fraction(0))
 
-    def complies(self, service: str, cores: int, memory_mb: int) -> bool:
+    def complies(self, service: str, much: Size) -> bool:
         """True if this much is within the service's share."""
-        return self._core * cores + self._mib * memory_mb <= self._limits.get(service, 0)
+        used: int = sum(map(mul, self._each, much))
+        return used <= self._limits.get(service, 0)
 
 
 def must_comply(policy: BatchPolicy, walltime_s: float, *, short: bool, best_effort: bool) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.dimensions import DIMENSIONS
 from schemas.units import count
 from services.domain.text.params import Params
 
@@ -32,9 +33,12 @@ def array_throttle(p: Params) -> str | None:
 
 _LIMITS: Final = {
     "jobs_running_max": ("running job", "jobs_running_max"),
-    "cores_max": ("core", "cores_max"),
+    **{dimension.limit: (dimension.singular, dimension.limit) for dimension in DIMENSIONS if dimension.limit},
     "hosts_max": ("host", "hosts_max"),
 }
+
+
+_OF_DEPARTMENT: Final = {dimension.limit: dimension.department_limit for dimension in DIMENSIONS if dimension.limit}
 
 
 def limited(p: Params) -> str | None:
@@ -45,6 +49,6 @@ def limited(p: Params) -> str | None:
     who = f"user {p['user']}" if "user" in p else "" if "quality" in p else "the department"
     if "quality" in p:
         who = f"{who} in quality {p['quality']}" if who else f"quality {p['quality']}, everybody together,"
-    name = "maximum_cores" if who == "the department" else name
+    name = _OF_DEPARTMENT[name] if who == "the department" else name
     has = f"{who} may have {count(p.number('most'), noun)} at once ({name}) and has {p.number('used')}"
     return f"{has}; it needs {p.number('needs')} more"

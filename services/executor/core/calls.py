@@ -13,6 +13,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from schemas.size import NOTHING, Size
+
 
 class Allocate(msgspec.Struct, frozen=True):
     """A VM on HOLD for one rank of an attempt (X1, first step).  `image`: what it boots; empty: what the template says."""
@@ -21,8 +23,7 @@ class Allocate(msgspec.Struct, frozen=True):
     attempt: int
     rank: int
     host: str
-    cores: int
-    memory_mb: int
+    size: Size
     key: str
     image: str = ""
 
@@ -124,22 +125,21 @@ class Sight(msgspec.Struct, frozen=True):
 class HostSight(msgspec.Struct, frozen=True):
     """One host in an answer of OpenNebula.  `usable`: it is monitored and enabled.  `bad`: why its VMs cannot be relied on
     (error, offline), or empty.  `apart`: why nothing new is started there (disabled).  None of them: it is on its way.
-    `cores`: those that are there, as far as they may be used; `max_cpu`: what OpenNebula lets VMs ask for, in percent of a
-    core; `cpu_usage`, `memory_usage_kb`: what the VMs there have asked for.  `services.executor.core.host_health` judges it."""
+    `size`: what is there, as far as it may be used; `max_cpu`: what OpenNebula lets VMs ask for, in percent of a core;
+    `asked`: what the VMs there have asked for, by dimension, as OpenNebula counts it (`Dimension.grain`).
+    `services.executor.core.host_health` judges it."""
 
     name: str
     one_id: int
     usable: bool
     bad: str
-    cores: int
-    memory_mb: int
+    size: Size
     cluster: str
     labels: dict[str, str]
     vms: tuple[int, ...]
     apart: str = ""
     max_cpu: int = 0
-    cpu_usage: int = 0
-    memory_usage_kb: int = 0
+    asked: tuple[int, ...] = NOTHING
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -2,7 +2,7 @@
 
 Theory of operation
   A raw `HostSight` is what one answer says.  `HostHealth.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
-  lost), `apart` (nothing new is started there, what runs goes on), `usable`, and the cores and memory that it offers *us*.
+  lost), `apart` (nothing new is started there, what runs goes on), `usable`, and the size that it offers *us*.
   What is remembered between sights is small, belongs to this leader alone and is never journaled.
 
 Rules
@@ -32,6 +32,8 @@ from typing import Final, TypeAlias
 import msgspec
 
 from schemas.config import Hosts
+from schemas.dimensions import DIMENSIONS
+from schemas.size import NOTHING, Size
 from services.domain.constraints import satisfies
 from services.executor.core.calls import HostSight, Sample
 from services.executor.core.ledger import Room
@@ -48,15 +50,16 @@ STANDING: Final = (
     FULL,
 )  # reasons that last until OpenNebula or the configuration says otherwise
 STEP_S: Final = 60.0  # hosts are looked at each few seconds; no pool takes so long
-_NOBODY: Final = (0, 0)
+_NOBODY: Final = tuple(NOTHING)
+_GRAINS: Final = tuple(dimension.grain for dimension in DIMENSIONS)
 RoomOf: TypeAlias = Callable[[int], Room | None]  # of a VM: what of ours it takes (nothing: another's); None: not known
 
 
 class Known(msgspec.Struct):
-    """`others`: percent of a core and KiB that VMs of others asked for; None: not known yet.  `sampled_at`: OpenNebula's time
+    """`others`: what VMs of others asked for, as `HostSight.asked`; None: not known yet.  `sampled_at`: OpenNebula's time
     of the newest sample; `silent_s`: how long there has been none since; `looked_at`: our time of the last look."""
 
-    others: tuple[int, int] | None = None
+    others: tuple[int, ...] | None = None
     offered: int = 0
     sampled_at: int = 0
     silent_s: float = 0.0
@@ -89,24 +92,23 @@ class HostHealth:
         rules: Hosts,
         now: float,
         room: RoomOf,
-        before: tuple[int, int] | None,
+        before: Size | None,
         was_late: bool = False,
     ) -> HostSight:
-        """The sight, judged.  `before`: the cores and MiB that custody says it offers, if it knows the host; `was_late`: that
+        """The sight, judged.  `before`: what custody says it offers, if it knows the host; `was_late`: that
         custody says it is late."""
         known = self.known.setdefault(sight.name, Known())
         known.others = self._others(sight, room, known.others)
         known.silent_s += min(STEP_S, max(0.0, now - known.looked_at))
         known.looked_at = now
-        cores, memory_mb = self._offer(sight, rules, known, before)
+        size = self._offer(sight, rules, known, before)
         apart = self._apart(sight, rules, known, was_late)
         lost = bool(rules.monitor_lost_s and known.sampled_at) and known.silent_s >= rules.monitor_lost_s
-        if not apart and (cores <= 0 or memory_mb <= 0) and known.others not in (None, _NOBODY):
+        if not apart and not offers(size) and known.others not in (None, _NOBODY):
             apart = FULL
         return msgspec.structs.replace(
             sight,
-            cores=cores,
-            memory_mb=memory_mb,
+            size=size,
             apart=apart,
             bad=sight.bad or (LATE if lost else ""),
             usable=sight.usable and not apart and not lost,
@@ -125,29 +127,35 @@ class HostHealth:
         return LATE if late else ""
 
     @staticmethod
-    def _others(sight: HostSight, room: RoomOf, before: tuple[int, int] | None) -> tuple[int, int] | None:
+    def _others(sight: HostSight, room: RoomOf, before: tuple[int, ...] | None) -> tuple[int, ...] | None:
         """Rule 4."""
-        cpu, memory_kb = sight.cpu_usage, sight.memory_usage_kb
+        ours = NOTHING
         for vm in sight.vms:
             taken = room(vm)
             if taken is None:
                 return before
-            cpu -= taken.cores * 100
-            memory_kb -= taken.memory_mb * 1024
-        return max(0, cpu), max(0, memory_kb)
+            ours = ours.plus(taken.size)
+        return tuple(
+            max(0, asked - mine * grain) for asked, mine, grain in zip(sight.asked, ours, _GRAINS, strict=True)
+        )
 
     @staticmethod
-    def _offer(sight: HostSight, rules: Hosts, known: Known, before: tuple[int, int] | None) -> tuple[int, int]:
-        """Rules 4 and 5: cores and MiB.  As long as others' use is not known: what was said before, or nothing."""
+    def _offer(sight: HostSight, rules: Hosts, known: Known, before: Size | None) -> Size:
+        """Rules 4 and 5.  As long as others' use is not known: what was said before, or nothing."""
         if known.others is None:
-            return before or _NOBODY
-        cpu, memory_kb = known.others
-        cores = sight.cores
+            return before or NOTHING
+        cores = sight.size.cores
         if sight.max_cpu > cores * 100 and known.used_cpu is not None and cores > 0:
             rule = _rule(rules) if _overcommits(sight, rules) else NONE
             known.offered = cores_offered(cores, known.used_cpu / (100 * cores), known.offered, rule)
             cores = min(known.offered, sight.max_cpu // 100)
-        return max(0, cores - -(-cpu // 100)), max(0, sight.memory_mb - -(-memory_kb // 1024))
+        others = Size._make(-(-asked // grain) for asked, grain in zip(known.others, _GRAINS, strict=True))
+        return sight.size._replace(cores=cores).minus(others).most(NOTHING)
+
+
+def offers(size: Size) -> bool:
+    """False of a host on which nothing can be started: everything needs cores and memory."""
+    return size.cores > 0 and size.memory_mb > 0
 
 
 def _rule(rules: Hosts) -> Overcommit:

@@ -26,9 +26,10 @@ from typing import Final
 from schemas import facts as f
 from schemas.config import Hosts
 from schemas.ids import HOST
+from schemas.size import NOTHING
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
-from services.executor.core.host_health import EXCLUDED, LATE, STANDING, HostHealth
+from services.executor.core.host_health import EXCLUDED, LATE, STANDING, HostHealth, offers
 from services.executor.core.ledger import Ledger, Room
 from services.executor.core.probation import NO_ROOM, Probation
 from services.executor.core.site_fault import WINDOW_S, SiteFault
@@ -44,7 +45,7 @@ TIMER: Final = "@"  # names of hosts among the timers begin so
 _IN_USE: Final = ("free", "held", "draining")
 _TO_CLEAR: Final = ("draining", "lost", "absent")
 _REMOVABLE: Final = ("free", "lost", "absent")
-_NOTHING: Final = Room(0, 0)
+_NOTHING: Final = Room(NOTHING)
 _DEFAULT: Final = Hosts()  # until a configuration is adopted
 
 
@@ -137,8 +138,9 @@ class HostReconciler:
 
     def _sampled(self, sight: HostSight, sample: Sample, now: float) -> None:
         """What it really uses of what is there."""
-        if sight.cores > 0 and sight.memory_mb > 0:
-            cpu, memory = sample.used_cpu / (100 * sight.cores), sample.used_memory_kb / (1024 * sight.memory_mb)
+        size = sight.size
+        if offers(size):
+            cpu, memory = sample.used_cpu / (100 * size.cores), sample.used_memory_kb / (1024 * size.memory_mb)
             if self.utilisation.sampled(sight.name, cpu, memory, sample.at, now):
                 self.news[sight.name] = None
 
@@ -146,7 +148,7 @@ class HostReconciler:
         """The sight as `host_health` has it."""
         host, rooms = self.custody.state.hosts.get(sight.name), self.ledger.state.rooms
         same = host if host is not None and host.one_id == sight.one_id else None
-        before = (same.cores, same.memory_mb) if same is not None else None
+        before = same.size if same is not None else None
         was_late = same is not None and same.quarantine == LATE and same.quarantine_until > now
 
         def room(vm: int) -> Room | None:
@@ -231,7 +233,7 @@ class HostReconciler:
         if seen is None:
             return [] if host is None else self._gone(host)
         if host is None:
-            return [_describe(seen)] if seen.usable and _offers(seen) else []
+            return [_describe(seen)] if seen.usable and offers(seen.size) else []
         if host.state in _IN_USE and host.one_id != seen.one_id:
             return [f.HostLost(host=name, reason="replaced")]
         if seen.apart == EXCLUDED and host.state in _REMOVABLE and self.ledger.is_left(name):
@@ -241,7 +243,7 @@ class HostReconciler:
         told = self._set_apart(host, seen, now) or self.probation.fact(host)
         if told is not None:
             return [told]
-        if not (seen.usable and _offers(seen)) and not seen.apart:
+        if not (seen.usable and offers(seen.size)) and not seen.apart:
             return []
         if _described(host) != _about(seen)[1:]:
             return [_describe(seen)]
@@ -287,23 +289,18 @@ class HostReconciler:
 def _about(sight: HostSight) -> tuple[object, ...]:
     """What matters of a host beside its VMs."""
     usable = (sight.usable, sight.bad, sight.apart)
-    return usable, sight.one_id, sight.cores, sight.memory_mb, sight.labels, sight.cluster
-
-
-def _offers(sight: HostSight) -> bool:
-    return sight.cores > 0 and sight.memory_mb > 0
+    return usable, sight.one_id, sight.size, sight.labels, sight.cluster
 
 
 def _described(host: Host) -> tuple[object, ...]:
-    return host.one_id, host.cores, host.memory_mb, host.labels, host.cluster
+    return host.one_id, host.size, host.labels, host.cluster
 
 
 def _describe(sight: HostSight) -> f.HostDescribed:
     return f.HostDescribed(
         host=sight.name,
         one_id=sight.one_id,
-        cores=sight.cores,
-        memory_mb=sight.memory_mb,
+        **sight.size.fields(),
         labels=sight.labels,
         cluster=sight.cluster,
     )

@@ -33,7 +33,9 @@ from typing import Any, Final, get_args
 
 from schemas import facts as f
 from schemas.config import Policy, Warm
+from schemas.dimensions import words
 from schemas.ids import element_id, is_instance, sort_key
+from schemas.size import NOTHING, total
 from services.domain import grace, saving
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
@@ -206,9 +208,8 @@ class Ledger:
             self._add(self.state.rooms[key], sign)
 
     def _add(self, room: Room, sign: int) -> None:
-        weight = self.weight.setdefault(room.host, Room(0, 0))
-        weight.cores += sign * room.cores
-        weight.memory_mb += sign * room.memory_mb
+        weight = self.weight.setdefault(room.host, Room(NOTHING))
+        weight.size = weight.size.plus(room.size.times(sign))
 
     def _leave(self, key: str, leaving: Leaving) -> None:
         """It is to run on its attempt's host, and may be on these still."""
@@ -309,7 +310,7 @@ class Ledger:
             if not had >> rank & 1:
                 key = vm_key(unit.id, unit.attempt, rank)
                 wants = self.binding if unit.resumes or self._may_be_warm(unit) else self.wants
-                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.cores, unit.memory_mb, key, image)
+                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.size, key, image)
 
     def _image(self, unit: Unit) -> str:
         """Of an instance: its release's; empty: the site's."""
@@ -388,9 +389,9 @@ class Ledger:
     def _room(self, fact: f.VmAllocated) -> Room:
         unit, host = self.custody.state.units[fact.unit], self.custody.state.hosts.get(fact.host)
         if unit.attempt == fact.attempt:
-            return Room(unit.cores, unit.memory_mb, unit.exclusive, fact.host, fact.vm)
-        cores, memory_mb = (host.cores, host.memory_mb) if host is not None else (0, 0)
-        return Room(cores, memory_mb, True, fact.host, fact.vm)  # its size is forgotten: as large as can be
+            return Room(unit.size, unit.exclusive, fact.host, fact.vm)
+        size = host.size if host is not None else NOTHING
+        return Room(size, True, fact.host, fact.vm)  # its size is forgotten: as large as can be
 
     def _started(self, fact: f.VmStarted, _meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)
@@ -497,7 +498,7 @@ class Ledger:
         vm, room = self.custody.state.vms[key], self.state.rooms[key]
         if self.custody.state.units[vm.unit].dept != unit.dept:
             return False
-        if (room.cores, room.memory_mb, room.exclusive) != (unit.cores, unit.memory_mb, unit.exclusive):
+        if (room.size, room.exclusive) != (unit.size, unit.exclusive):
             return False
         if self.warm(unit.dept).share == "department":
             return True
@@ -526,20 +527,18 @@ class Ledger:
 
     def _has_room(self, key: str, without: tuple[str, ...]) -> bool:
         vm, room, rooms = self.custody.state.vms[key], self.state.rooms[key], self.state.rooms
-        host, weight = self.custody.state.hosts[vm.host], self.weight.get(vm.host, Room(0, 0))
+        host, weight = self.custody.state.hosts[vm.host], self.weight.get(vm.host, Room(NOTHING))
         others = [rooms[k] for k in self.by_host[vm.host] if k != key and self.is_burden(k) and k not in without]
         for other in self.leavers.get(vm.host, ()):
             others += [r for r in self.state.leaving[other].rooms if r.host == vm.host]
         if any(r.exclusive for r in others) or (room.exclusive and others):
             return False
-        cores, memory_mb = host.cores_used, host.memory_used_mb
+        used = host.used
         if self.is_burden(key):
-            live = [rooms[k] for k in self.by_host[vm.host] if not self.is_burden(k)]
-            cores, memory_mb = sum(r.cores for r in live), sum(r.memory_mb for r in live)
-        cores += weight.cores - sum(rooms[k].cores for k in without)
-        memory_mb += weight.memory_mb - sum(rooms[k].memory_mb for k in without)
+            used = total(rooms[k].size for k in self.by_host[vm.host] if not self.is_burden(k))
+        used = used.plus(weight.size).minus(total(rooms[k].size for k in without))
         # Live attempts had their room when they were placed: a host that offers less since then keeps none of them waiting.
-        return cores <= max(host.cores, host.cores_used) and memory_mb <= max(host.memory_mb, host.memory_used_mb)
+        return used.fits_in(host.size.most(host.used))
 
     def in_the_way(self, key: str, now: float) -> list[str]:
         """Those that wait on this VM's host for a job that nobody has for them, and must go so that it has room; none if that
@@ -596,12 +595,11 @@ class Ledger:
             if key not in rooms or key not in self.by_host.get(vm.host, {}) or key not in self.by_unit.get(vm.unit, {}):
                 found.append(f"{key} is open and not indexed")
         for host, weight in self.weight.items():
-            cores = sum(rooms[k].cores for k in self.by_host.get(host, ()) if self.is_burden(k))
-            cores += sum(
-                r.cores for k in self.leavers.get(host, ()) for r in self.state.leaving[k].rooms if r.host == host
-            )
-            if cores != weight.cores:
-                found.append(f"doomed VMs on {host} take {cores} cores, counted {weight.cores}")
+            there = [rooms[k] for k in self.by_host.get(host, ()) if self.is_burden(k)]
+            there += [r for k in self.leavers.get(host, ()) for r in self.state.leaving[k].rooms if r.host == host]
+            taken = total(room.size for room in there)
+            if taken != weight.size:
+                found.append(f"doomed VMs on {host} take {words(taken)}, counted {words(weight.size)}")
         return found
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 import msgspec
 
+from schemas.size import Size
 from services.executor.core.lifecycle import Aim
 
 MOVE_WAIT_S: Final = 1.0  # for the news of the new place, which comes with the closing or a few ms later
@@ -16,8 +17,7 @@ LINGER_S: Final = 2.0  # from the report to the guest's next call: its outputs a
 class Room(msgspec.Struct, array_like=True):
     """What one VM takes of its host."""
 
-    cores: int
-    memory_mb: int
+    size: Size
     exclusive: bool = False
     host: str = ""
     vm: int = -1

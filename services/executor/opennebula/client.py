@@ -31,6 +31,8 @@ import pyone
 from lxml import etree
 from pyone.server_xrpc import OneServerXRPC
 
+from schemas.dimensions import DIMENSIONS
+from schemas.size import Size
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import HostSight, Phase, Sample, Sight, phase_of
 from services.executor.opennebula.deadline import Answer
@@ -312,7 +314,6 @@ def host_sight(host: Any) -> HostSight:
     """One HOST.  MAX_CPU and TOTAL_CPU are in percent of a core, MAX_MEM in KiB; MAX is what OpenNebula lets VMs have there:
     TOTAL without what the host's RESERVED attributes keep (negative: more than there is)."""
     find = host.findtext
-    max_cpu, total_cpu = (max(0, number(find(f"HOST_SHARE/{name}_CPU") or 0)) for name in ("MAX", "TOTAL"))
     state = number(find("STATE") or 0)
     vms = host.find("VMS")
     return HostSight(
@@ -320,15 +321,13 @@ def host_sight(host: Any) -> HostSight:
         one_id=number(find("ID")),
         usable=state in _HOST_USABLE,
         bad=_HOST_BAD.get(state, ""),
-        cores=min(max_cpu, total_cpu) // 100,
-        memory_mb=max(0, number(find("HOST_SHARE/MAX_MEM") or 0)) // 1024,
+        size=Size._make(dimension.capacity(host) for dimension in DIMENSIONS),
         cluster=(find("CLUSTER") or "")[:LABEL_CHARS_MAX],
         labels=_labels(host.find("TEMPLATE")),
         vms=tuple(number(e.text) for e in vms) if vms is not None else (),
         apart="disabled" if state in _HOST_APART else "",
-        max_cpu=max_cpu,
-        cpu_usage=number(find("HOST_SHARE/CPU_USAGE") or 0),
-        memory_usage_kb=number(find("HOST_SHARE/MEM_USAGE") or 0),
+        max_cpu=max(0, number(find("HOST_SHARE/MAX_CPU") or 0)),
+        asked=tuple(dimension.in_use(host) for dimension in DIMENSIONS),
     )
 
 

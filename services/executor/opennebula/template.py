@@ -23,6 +23,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from schemas.dimensions import vm_attributes
 from schemas.ids import vm_tag
 from services.executor.core.calls import Allocate
 from services.runtime.config.web import CONTEXT, OURS, unwritable
@@ -105,9 +106,7 @@ class Templates:
         return self._site_with(overlay, call.image) + "".join(
             (
                 attribute("NAME", f"{cloud}-{call.unit}-{call.attempt}-{call.rank}"),
-                attribute("CPU", call.cores),
-                attribute("VCPU", call.cores),
-                attribute("MEMORY", call.memory_mb),
+                *(attribute(name, value) for name, value in vm_attributes(call.size)),
                 attribute(TAG, tag),
                 attribute("CONTEXT", context),
             )

@@ -38,13 +38,26 @@ from schemas import facts as f
 from schemas.causes import FAILED, TAKEN, Cause
 from schemas.facts import Disposal
 from schemas.ids import is_instance, job_of
+from schemas.size import size_of, total
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
 from services.monitor.core.accounting_hosts import HostTime
 from services.monitor.core.accounting_state import Loss, News, Run, State, Work
-from services.monitor.core.buckets import DAY_MS, HOUR_MS, Buckets, Row, Span, add, department, key
+from services.monitor.core.buckets import (
+    BEST_EFFORT,
+    DAY_MS,
+    HOUR_MS,
+    USED,
+    Buckets,
+    Row,
+    Span,
+    add,
+    department,
+    key,
+    measure,
+)
 from services.monitor.core.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.core.job import Job
 
@@ -147,7 +160,7 @@ class Accounting:
         self.hosts.settle_site()
         for run in self.state.runs.values():
             self._use(run)
-            run.settled += run.cores * (self.state.at - run.since)
+            run.settled += run.size.cores * (self.state.at - run.since)
             run.since = self.state.at
 
     def _close(self) -> None:
@@ -204,13 +217,12 @@ class Accounting:
 
     def _placed(self, fact: f.UnitPlaced) -> None:
         unit, state = self.custody.state.units[fact.unit], self.state
-        whole = [self.custody.state.hosts[name] for name in fact.hosts] if fact.exclusive else []
+        whole = [self.custody.state.hosts[name].size for name in fact.hosts] if fact.exclusive else []
         job = self.jobs.get(job_of(fact.unit))
         run = state.runs[fact.unit] = Run(
             key=self._key(fact.unit, unit.dept),
             since=state.at,
-            cores=sum(host.cores for host in whole) if whole else len(fact.hosts) * fact.cores,
-            memory_mb=sum(host.memory_mb for host in whole) if whole else len(fact.hosts) * fact.memory_mb,
+            size=total(whole) if whole else size_of(fact).times(len(fact.hosts)),
             best_effort=job is not None and job.best_effort,
             before=state.work.pop(fact.unit, Work()),
         )
@@ -317,7 +329,7 @@ class Accounting:
 
     def _over(self, name: str, run: Run) -> None:
         self._use(run)
-        self.goodput.used(name, department(run.key), run.settled + run.cores * (self.state.at - run.since))
+        self.goodput.used(name, department(run.key), run.settled + run.size.cores * (self.state.at - run.since))
         del self.state.runs[name]
         self.hosts.weigh(department(run.key))
 
@@ -326,12 +338,10 @@ class Accounting:
         book, dept = self.state.fresh, department(run.key)
         for begin, length in book.pieces(run.since, self.state.at):
             row = book.row(begin, run.key)
-            row.used += run.cores * length
-            row.memory += run.memory_mb * length
+            measure(row, USED, run.size, length)
             if run.best_effort:
-                row.best_effort += run.cores * length
-                row.best_effort_memory += run.memory_mb * length
-            book.span(begin, dept).used += run.cores * length
+                measure(row, BEST_EFFORT, run.size, length)
+            book.span(begin, dept).used += run.size.cores * length
 
     def _lose(self, name: str, run: Run, fact: f.AttemptClosed, dept: str) -> None:
         cause, to = fact.cause, tuple[str, ...]()

@@ -16,6 +16,7 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.domain.sharing.lending import next_change, owned
 from services.monitor.core.accounting_state import Levels, State, Whereabouts
+from services.monitor.core.buckets import OF_HOSTS, measure
 
 PRESENT: Final = ("free", "held", "draining")
 
@@ -70,8 +71,7 @@ class HostTime:
                 span.lent += max(0, -beyond) * length
                 span.borrowed += max(0, beyond) * length
                 span.noticed += had.noticed * length
-                span.cores += had.cores * length
-                span.memory += had.memory_mb * length
+                measure(span, OF_HOSTS, had.size, length)
             had.since = state.at
         return had
 
@@ -106,7 +106,7 @@ class HostTime:
         now = None
         if host is not None:
             dept = (host.dept or "") if host.state in ("held", "draining") else ""
-            now = Whereabouts(host.state, dept, host.cores, host.memory_mb)
+            now = Whereabouts(host.state, dept, host.size)
         if was != now:
             self.settle_site()
             for some, sign in ((was, -1), (now, 1)):
@@ -130,10 +130,9 @@ class HostTime:
         site.free += sign * (host.state == "free")
         site.lost += sign * (host.state == "lost")
         site.absent += sign * (host.state == "absent")
-        site.cores += sign * host.cores * (host.state in PRESENT)
+        site.cores += sign * host.size.cores * (host.state in PRESENT)
         if host.state == "held":
             levels = self.settle(host.dept)
-            levels.cores += sign * host.cores
-            levels.memory_mb += sign * host.memory_mb
+            levels.size = levels.size.plus(host.size.times(sign))
         elif host.state == "draining":
             self.settle(host.dept).draining += sign

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from schemas.size import NOTHING, Size
 from services.domain.core import NEVER
 from services.monitor.core import goodput
 from services.monitor.core.buckets import Buckets, Site
@@ -22,8 +23,7 @@ class Levels(msgspec.Struct, array_like=True):
     draining: int = 0
     own: int = 0
     noticed: int = 0
-    cores: int = 0  # of held hosts, and so is the memory
-    memory_mb: int = 0
+    size: Size = NOTHING  # of held hosts together
     apart: int = 0  # of the held hosts, those that are cordoned
 
 
@@ -32,8 +32,7 @@ class Whereabouts(msgspec.Struct, array_like=True):
 
     state: str
     dept: str
-    cores: int
-    memory_mb: int
+    size: Size
 
 
 class Work(msgspec.Struct, array_like=True):
@@ -45,12 +44,12 @@ class Work(msgspec.Struct, array_like=True):
 
 
 class Run(msgspec.Struct, array_like=True):
-    """An open attempt.  `saved_at`: its last checkpoint; `before`: what the unit's earlier attempts did for it."""
+    """An open attempt.  `size`: on all its hosts together; `saved_at`: its last checkpoint; `before`: what the unit's
+    earlier attempts did for it."""
 
     key: str
     since: int
-    cores: int
-    memory_mb: int
+    size: Size
     best_effort: bool
     before: Work
     began_at: int | None = None
@@ -64,7 +63,7 @@ class Run(msgspec.Struct, array_like=True):
             return self.before.risked
         end = now if self.broken_at is None else self.broken_at
         since = self.began_at if self.saved_at is None else max(self.began_at, self.saved_at)
-        return self.before.risked + self.cores * max(0, end - since)
+        return self.before.risked + self.size.cores * max(0, end - since)
 
     def save(self, now: int) -> None:
         """A checkpoint: what came before is lost only if the unit is killed."""

@@ -20,6 +20,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from schemas.dimensions import DIMENSIONS
+from schemas.size import Size
+
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
 HOURLY_DAYS: Final = 3  # days kept by the hour, today's included: "the last 24 hours", and a look at the day before
@@ -81,6 +84,19 @@ class Site(msgspec.Struct, array_like=True):
 
 
 Sums = TypeVar("Sums", Row, Span, Site)
+# The sums of each dimension: what attempts used, the best-effort part of it, what held hosts had.
+USED, BEST_EFFORT, OF_HOSTS = zip(*(dimension.history for dimension in DIMENSIONS), strict=True)
+
+
+def measure(into: Row | Span, names: tuple[str, ...], size: Size, length: int) -> None:
+    """`size` for `length` milliseconds."""
+    for name, number in zip(names, size, strict=True):
+        if number:
+            setattr(into, name, getattr(into, name) + number * length)
+
+
+def measured(sums: Row | Span, names: tuple[str, ...]) -> Size:
+    return Size._make(getattr(sums, name) for name in names)
 
 
 def add(into: Sums, more: Sums) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from schemas.facts import Dependency, Lease
+from schemas.size import Size
 
 
 class Job(msgspec.Struct, kw_only=True):
@@ -15,8 +16,7 @@ class Job(msgspec.Struct, kw_only=True):
     user: str
     name: str
     nodes: int
-    cores: int
-    memory_mb: int
+    size: Size
     tasks: int
     walltime_s: float
     priority: int

@@ -21,7 +21,7 @@ from services.domain.custody.custody import Custody
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
 from services.monitor.core.job import Job
 
-NOTHING = Much(0, 0, 0)
+NOTHING = Much()
 
 
 class Limited:
@@ -60,8 +60,7 @@ class Limited:
         more = _much(job)
         for bound in self._of(job.dept, job.user, job.quality):
             key, by = (job.dept, bound.account), 1 if is_open else -1
-            old = self._used.get(key, NOTHING)
-            self._used[key] = Much(*(had + by * each for had, each in zip(old, more, strict=True)))
+            self._used[key] = self._used.get(key, NOTHING).plus(more, by)
             self.moves |= self._jobs.get(key, {})
 
     def moved_jobs(self) -> dict[str, None]:
@@ -79,7 +78,7 @@ class Limited:
         more = _much(job)
         for bound in self._of(job.dept, job.user, job.quality):
             used = self._used.get((job.dept, bound.account), NOTHING)
-            exceeded = bound.exceeded(Much(*(had + each for had, each in zip(used, more, strict=True))))
+            exceeded = bound.exceeded(used.plus(more))
             if exceeded is not None:
                 return _reason(bound.account, exceeded[0])
         return None
@@ -109,7 +108,7 @@ class Limited:
 
 
 def _much(job: Job) -> Much:
-    return Much(1, job.nodes * job.cores, job.nodes)
+    return Much(1, job.size.times(job.nodes), job.nodes)
 
 
 def _reason(account: Account, limit: str) -> Reason:

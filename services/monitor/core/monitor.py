@@ -25,6 +25,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.ids import element_id, job_of
 from schemas.reasons import Reason
+from schemas.size import size_of
 from services.domain.core import NEVER, Handlers, folding
 from services.domain.custody.broken import why_broken
 from services.domain.custody.checkpoints import counts
@@ -198,8 +199,7 @@ class MonitorCore:
             user=fact.user,
             name=fact.name,
             nodes=fact.nodes,
-            cores=fact.cores,
-            memory_mb=fact.memory_mb,
+            size=size_of(fact),
             tasks=fact.tasks,
             walltime_s=fact.walltime_s,
             priority=fact.priority,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from schemas import facts as f
+from schemas.dimensions import DIMENSIONS
 from schemas.reasons import Reason
 from schemas.units import count, iso, span
 from services.domain import grace
@@ -97,8 +98,9 @@ def _there(host: Host) -> list[Word]:
     if not host.units:
         return [Word("nothing runs there")]
     names = ", ".join(sorted(host.units)[:8]) + (" …" if len(host.units) > 8 else "")
-    cores = f"{host.cores_used} of {count(host.cores, 'core')}"
-    return [Word(f"there: {names}, on {cores}, {host.memory_used_mb} of {host.memory_mb} MiB")]
+    parts = zip(DIMENSIONS, host.used, host.size, strict=True)
+    there = ", ".join(f"{used} of {dimension.amount(number)}" for dimension, used, number in parts)
+    return [Word(f"there: {names}, on {there}")]
 
 
 def _apart(host: Host, now: float) -> list[Word]:

@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from schemas import facts as f
+from schemas.size import FIELDS, Size
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
 from services.monitor.core.accounting_state import Whereabouts
@@ -120,8 +121,9 @@ class History:
                 self._db = self._connect()
             self._create()
         self.skip_until = (self._number("position"), self._number("index"))
-        sql = "SELECT host, state, department, cores, memory_mb FROM whereabouts WHERE until_ms IS NULL"
-        self._where = {host: Whereabouts(*rest) for host, *rest in self.database.execute(sql)}
+        sql = f"SELECT host, state, department, {', '.join(FIELDS)} FROM whereabouts WHERE until_ms IS NULL"
+        rows = self.database.execute(sql)
+        self._where = {host: Whereabouts(state, dept, Size(*size)) for host, state, dept, *size in rows}
 
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False, cached_statements=CACHED)

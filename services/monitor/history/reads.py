@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from schemas.ids import job_of
+from schemas.size import FIELDS
 from schemas.validation import UNREADABLE
 from services.domain.custody.state import ENDED_EARLY
 from services.monitor.core.buckets import DAY_MS, Bucket, Row, Site, Span, add, key
@@ -164,7 +165,7 @@ def job(db: sqlite3.Connection, name: str, now: int) -> dict[str, Any] | None:
 
 
 def _job(row: dict[str, Any]) -> dict[str, Any]:
-    """As people see it; `cores` and `memory_mb` of each of its nodes."""
+    """As people see it; the size of each of its nodes."""
     return {
         **{name: row[name] for name in ("unit", "job", "name", "user", "department", "service", "quality", "state")},
         "lease_kind": row["lease"] or None,
@@ -175,7 +176,7 @@ def _job(row: dict[str, Any]) -> dict[str, Any]:
         "wait_s": row["wait_ms"] / 1000,
         "elapsed_s": row["elapsed_ms"] / 1000,
         "walltime_s": row["walltime_ms"] / 1000,
-        **{name: row[name] for name in ("nodes", "cores", "memory_mb")},
+        **{name: row[name] for name in ("nodes", *FIELDS)},
         "hosts": row["hosts"].split(",") if row["hosts"] else [],
         "attempt": row["attempts"],
         "exit_code": None if row["ended_ms"] is None else row["exit"],

@@ -21,6 +21,7 @@ import msgspec
 from schemas import facts as f
 from schemas.ids import element_id, is_instance
 from schemas.reasons import Reason
+from schemas.size import FIELDS, size_of
 from services.domain.custody.meta import Meta
 from services.monitor.core.accounting_state import Loss, Whereabouts
 from services.monitor.core.attempt import own_cpu_s
@@ -33,6 +34,8 @@ Statement = tuple[str, tuple[Any, ...]]
 Where = dict[str, Whereabouts]
 LOSSES_MAX: Final = 1_000_000  # of one fact: a fact names one attempt, and breaks at most those of one host
 _ADD: Final = {table: add_into(table) for table in SUMS}
+_SIZE: Final = ", ".join(FIELDS)
+_MARKS: Final = ",".join("?" for _ in FIELDS)
 _USED: Final = "UPDATE attempts SET cpu_seconds = ?, max_rss_mb = ? WHERE unit = ? AND attempt = ?"
 _RAN: Final = (
     "UPDATE jobs SET ran_ms = ran_ms + ? - a.placed_ms FROM attempts AS a"
@@ -64,10 +67,10 @@ def rows(core: MonitorCore, where: Where, fact: f.Fact, meta: Meta) -> list[Stat
 def _submitted(core: MonitorCore, fact: f.JobSubmitted, meta: Meta) -> list[Statement]:
     kind = fact.lease.kind if fact.lease is not None else ""
     asked = (fact.dept, fact.user, fact.name, fact.service, fact.quality, int(fact.best_effort), kind)
-    size = (fact.nodes, fact.cores, fact.memory_mb, ms(fact.walltime_s), ms(meta.at))
+    size = (fact.nodes, *size_of(fact), ms(fact.walltime_s), ms(meta.at))
     sql = (
-        "INSERT INTO jobs (unit, job, department, user, name, service, quality, best_effort, lease, nodes, cores, memory_mb,"
-        " walltime_ms, submitted_ms, state) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)"
+        "INSERT INTO jobs (unit, job, department, user, name, service, quality, best_effort, lease, nodes,"
+        f" {_SIZE}, walltime_ms, submitted_ms, state) VALUES (?,?,?,?,?,?,?,?,?,?,{_MARKS},?,?,?)"
     )
     units = [element_id(fact.job, i) for i in fact.array] or [fact.job]
     known = core.custody.state.units
@@ -103,8 +106,8 @@ def _extended(_core: MonitorCore, fact: f.LeaseExtended, _meta: Meta) -> list[St
 def _placed(core: MonitorCore, fact: f.UnitPlaced, meta: Meta) -> list[Statement]:
     run, unit = core.accounting.state.runs[fact.unit], core.custody.state.units[fact.unit]
     hosts, at = ",".join(fact.hosts), ms(meta.at)
-    row = (fact.unit, fact.attempt, unit.dept, parts(run.key)[1], hosts, run.cores, run.memory_mb, at)
-    sql = "INSERT INTO attempts (unit, attempt, department, user, hosts, cores, memory_mb, placed_ms) VALUES (?,?,?,?,?,?,?,?)"
+    row = (fact.unit, fact.attempt, unit.dept, parts(run.key)[1], hosts, *run.size, at)
+    sql = f"INSERT INTO attempts (unit, attempt, department, user, hosts, {_SIZE}, placed_ms) VALUES (?,?,?,?,?,{_MARKS},?)"
     found: list[Statement] = [(sql, row)]
     if not is_instance(fact.unit):
         sql = (
@@ -225,8 +228,8 @@ def _moved(core: MonitorCore, where: Where, host: str, meta: Meta) -> list[State
         where.pop(host, None)
     else:
         where[host] = now
-        row = (host, meta.position, meta.index, now.state, now.dept, now.cores, now.memory_mb, ms(meta.at), None)
-        found.append(("INSERT INTO whereabouts VALUES (?,?,?,?,?,?,?,?,?)", row))
+        row = (host, meta.position, meta.index, now.state, now.dept, *now.size, ms(meta.at), None)
+        found.append((f"INSERT INTO whereabouts VALUES (?,?,?,?,?,{_MARKS},?,?)", row))
     return found
 
 

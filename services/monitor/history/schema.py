@@ -15,12 +15,14 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
+from schemas.size import FIELDS
 from services.monitor.core.buckets import Row, Site, Span
 from services.monitor.history import story_index
 
 # 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments; 5: cordoned hosts are not borrowed
 VERSION: Final = 6
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
+_SIZE: Final = ", ".join(f"{field} INTEGER NOT NULL" for field in FIELDS)
 _BUCKET: Final = "begin_ms INTEGER NOT NULL, length_ms INTEGER NOT NULL"
 
 
@@ -40,8 +42,8 @@ SUMS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {  # table -> 
 DETAILS: Final = ("jobs", "attempts", "losses", "whereabouts", "claims", "leases")
 _DETAILS: Final = f"""
 CREATE TABLE jobs (unit TEXT PRIMARY KEY, job TEXT NOT NULL, department TEXT NOT NULL, user {_TEXT}, name {_TEXT},
-  service {_TEXT}, quality {_TEXT}, best_effort INTEGER NOT NULL, lease {_TEXT}, nodes INTEGER NOT NULL, cores INTEGER NOT NULL,
-  memory_mb INTEGER NOT NULL, walltime_ms INTEGER NOT NULL, submitted_ms INTEGER NOT NULL, placed_ms INTEGER, began_ms INTEGER,
+  service {_TEXT}, quality {_TEXT}, best_effort INTEGER NOT NULL, lease {_TEXT}, nodes INTEGER NOT NULL, {_SIZE},
+  walltime_ms INTEGER NOT NULL, submitted_ms INTEGER NOT NULL, placed_ms INTEGER, began_ms INTEGER,
   ended_ms INTEGER, ran_ms INTEGER NOT NULL DEFAULT 0, state TEXT NOT NULL, attempts INTEGER NOT NULL DEFAULT 0, hosts {_TEXT},
   exit INTEGER, reason TEXT) WITHOUT ROWID;
 CREATE INDEX jobs_by_time ON jobs (submitted_ms, unit);
@@ -49,7 +51,7 @@ CREATE INDEX jobs_by_department ON jobs (department, submitted_ms, unit);
 CREATE INDEX jobs_by_end ON jobs (ended_ms);
 CREATE TABLE attempts (unit TEXT NOT NULL, attempt INTEGER NOT NULL, department TEXT NOT NULL, user {_TEXT},
   hosts TEXT NOT NULL,
-  cores INTEGER NOT NULL, memory_mb INTEGER NOT NULL, placed_ms INTEGER NOT NULL, began_ms INTEGER, broken_ms INTEGER,
+  {_SIZE}, placed_ms INTEGER NOT NULL, began_ms INTEGER, broken_ms INTEGER,
   ended_ms INTEGER, disposal TEXT, reason TEXT, exit INTEGER, signal INTEGER, seconds REAL, cpu_seconds REAL, max_rss_mb REAL,
   note TEXT, PRIMARY KEY (unit, attempt)) WITHOUT ROWID;
 CREATE INDEX attempts_by_end ON attempts (ended_ms);
@@ -59,7 +61,7 @@ CREATE TABLE losses (position INTEGER, number INTEGER, at_ms INTEGER NOT NULL, t
   PRIMARY KEY (position, number)) WITHOUT ROWID;
 CREATE INDEX losses_by_time ON losses (told_ms);
 CREATE TABLE whereabouts (host TEXT NOT NULL, position INTEGER NOT NULL, number INTEGER NOT NULL, state TEXT NOT NULL,
-  department {_TEXT}, cores INTEGER NOT NULL, memory_mb INTEGER NOT NULL, since_ms INTEGER NOT NULL, until_ms INTEGER,
+  department {_TEXT}, {_SIZE}, since_ms INTEGER NOT NULL, until_ms INTEGER,
   PRIMARY KEY (host, position, number)) WITHOUT ROWID;
 CREATE INDEX whereabouts_by_end ON whereabouts (until_ms);
 CREATE TABLE claims (position INTEGER, number INTEGER, department TEXT, hosts INTEGER NOT NULL, opened_ms INTEGER NOT NULL,

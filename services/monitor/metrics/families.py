@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from schemas import reasons as because
+from schemas.dimensions import DIMENSIONS
 from schemas.facts import Disposal
 from services.domain.custody.meta import Void
 from services.monitor.core import counters, goodput, releases
@@ -179,13 +180,17 @@ PREEMPTIONS: Final = TABLE.counter(
 )
 
 # ------------------------------------------------------------------------------------------------------------------- work
-CORES_USABLE: Final = TABLE.gauge("phoenix_cores_usable", "Cores of hosts that are held, or free", OWNER)
-CORES_ALLOCATED: Final = TABLE.gauge(
-    "phoenix_cores_allocated", "Cores that live attempts have; all of a host that one has alone", DEPARTMENT
+USABLE: Final = tuple(
+    TABLE.gauge(each.metric.format("usable"), f"{each.title} of hosts that are held, or free", OWNER)
+    for each in DIMENSIONS
 )
-MEMORY_USABLE: Final = TABLE.gauge("phoenix_memory_usable_bytes", "Memory of hosts that are held, or free", OWNER)
-MEMORY_ALLOCATED: Final = TABLE.gauge(
-    "phoenix_memory_allocated_bytes", "Memory that live attempts have, likewise", DEPARTMENT
+ALLOCATED: Final = tuple(
+    TABLE.gauge(
+        each.metric.format("allocated"),
+        f"{each.title} that live attempts have; all of a host that one has alone",
+        DEPARTMENT,
+    )
+    for each in DIMENSIONS
 )
 HELD_HOST_S: Final = TABLE.counter("phoenix_held_host_seconds_total", "Host-seconds held", DEPARTMENT)
 LENT_HOST_S: Final = TABLE.counter(

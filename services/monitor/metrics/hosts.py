@@ -7,8 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
+from schemas.dimensions import DIMENSIONS
+from schemas.size import Size
 from services.domain.custody.state import Host
 from services.monitor.metrics import families as fs
+from services.runtime.families import Gauge
 
 
 class Seen:
@@ -21,11 +24,8 @@ class Seen:
         self.apart: Tally[str] = Tally(dict.fromkeys(fs.APART, 0))
         self.cordoned = 0
         self.sums = {
-            **{family: Tally(dict.fromkeys(["", *names], 0)) for family in (fs.CORES_USABLE, fs.MEMORY_USABLE)},
-            **{
-                family: Tally(dict.fromkeys(names, 0))
-                for family in (fs.HOSTS_IDLE, fs.CORES_ALLOCATED, fs.MEMORY_ALLOCATED)
-            },
+            **{family: Tally(dict.fromkeys(["", *names], 0)) for family in fs.USABLE},
+            **{family: Tally(dict.fromkeys(names, 0)) for family in (fs.HOSTS_IDLE, *fs.ALLOCATED)},
         }
 
     def add(self, hosts: Iterable[Host]) -> Seen:
@@ -45,16 +45,15 @@ class Seen:
         return host.quarantine is not None and host.quarantine_until > self.now
 
     def _offers(self, host: Host, holder: str) -> None:
-        self.sums[fs.CORES_USABLE][holder] += host.cores
-        self.sums[fs.MEMORY_USABLE][holder] += host.memory_mb << 20
+        self._count(fs.USABLE, host.size, holder)
+
+    def _count(self, families: Iterable[Gauge], size: Size, holder: str) -> None:
+        for family, dimension, number in zip(families, DIMENSIONS, size, strict=True):
+            self.sums[family][holder] += number * dimension.scale
 
     def _works(self, host: Host, holder: str) -> None:
         """Where a live attempt has the host alone, it has all of it."""
-        cores, memory_mb = host.cores_used, host.memory_used_mb
-        if host.exclusive:
-            cores, memory_mb = host.cores, host.memory_mb
-        self.sums[fs.CORES_ALLOCATED][holder] += cores
-        self.sums[fs.MEMORY_ALLOCATED][holder] += memory_mb << 20
+        self._count(fs.ALLOCATED, host.size if host.exclusive else host.used, holder)
         is_idle = not host.units and host.cordoned is None and not self._is_apart(host)
         self.sums[fs.HOSTS_IDLE][holder] += is_idle
 

@@ -69,7 +69,7 @@ def _row(core: MonitorCore, unit: Unit, level: Level) -> dict[str, Any]:
         "attempt": unit.attempt,
         "host": unit.hosts[0] if unit.hosts else (last.hosts[0] if last is not None and last.hosts else None),
         "address": unit.addresses[0] if unit.addresses else None,
-        "cores": unit.cores,
+        "cores": unit.size.cores,
         "placed_at": iso(last.placed_at if last is not None else unit.placed_at),
         "since": iso(readiness.since(words) if words and state == "not-ready" else _since(unit, state, last)),
         "answer": readiness.answer(words) if words else None,

@@ -70,15 +70,14 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         "state": state,
         "duration_s": job.walltime_s,
         "nodes": job.nodes,
-        "cores": job.cores,
-        "memory_mb": job.memory_mb,
+        **job.size.fields(),
         "hosts": list(unit.hosts),
         "submitted_at": iso(job.submitted_at),
         "began_at": iso(next((a.began_at for a in attempts if a.began_at is not None), None)),
         "ended_at": iso(unit.ended_at if unit.state == "final" else None),
         "ending": _ending(job, job.terms, unit) if state == "ended" else None,
         "preempted": preempted(attempts),
-        "core_s_reserved": job.nodes * job.cores * job.walltime_s,
+        "core_s_reserved": job.nodes * job.size.cores * job.walltime_s,
         "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
         "reason": plain(_reason(core, job, unit, now)),
     }
@@ -120,4 +119,4 @@ def _ending(job: Job, asked: Lease, unit: Unit) -> str:
 def _core_s(job: Job, attempt: Attempt, now: float) -> float:
     """Rule 3."""
     end = now if attempt.ended_at is None else attempt.ended_at
-    return job.nodes * job.cores * max(0.0, end - attempt.placed_at)
+    return job.nodes * job.size.cores * max(0.0, end - attempt.placed_at)

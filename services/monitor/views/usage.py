@@ -24,7 +24,22 @@ from typing import Any, Final, Literal, NamedTuple
 from schemas.config import BatchPolicy, CloudConfig
 from services.domain.sharing.service_share import Shares, percent
 from services.monitor.core.accounting import Accounting
-from services.monitor.core.buckets import DAY_MS, DAYS, HOUR_MS, HOURLY_DAYS, Bucket, Row, Site, Span, add, parts
+from services.monitor.core.buckets import (
+    BEST_EFFORT,
+    DAY_MS,
+    DAYS,
+    HOUR_MS,
+    HOURLY_DAYS,
+    OF_HOSTS,
+    USED,
+    Bucket,
+    Row,
+    Site,
+    Span,
+    add,
+    measured,
+    parts,
+)
 
 By = Literal["department", "user", "service", "lease"]
 BY: Final[tuple[By, ...]] = ("department", "user", "service", "lease")
@@ -242,7 +257,7 @@ def _by_service(sums: Bucket, names: list[str], config: CloudConfig | None) -> d
 def _share(rows: list[dict[str, Any]], dept: str, policy: BatchPolicy, sums: Bucket) -> None:
     """Rules 3 and 4, added to the department's rows; a service that used nothing gets one."""
     span = sums.spans.get(dept) or Span()
-    shares = Shares(policy, span.cores, span.memory)
+    shares = Shares(policy, measured(span, OF_HOSTS))
     found = {name: row for (_, name), row in _grouped(sums, [dept], lambda key: (dept, parts(key)[2])).items()}
     mine = {str(row["service"]): row for row in rows if row["department"] == dept}
     for name in shares.granted:
@@ -252,8 +267,9 @@ def _share(rows: list[dict[str, Any]], dept: str, policy: BatchPolicy, sums: Buc
     used, others = {}, Fraction(0)
     for name in mine:
         row = found.get(name) or Row()
-        used[name] = shares.usage(row.used - row.best_effort, row.memory - row.best_effort_memory)
-        others += shares.usage(row.best_effort, row.best_effort_memory)
+        left_over = measured(row, BEST_EFFORT)
+        used[name] = shares.usage(measured(row, USED).minus(left_over))
+        others += shares.usage(left_over)
     none = Fraction(0)
     left = {name: max(none, shares.granted.get(name, none) - used[name]) for name in mine}
     borrowed = {name: max(none, used[name] - shares.granted.get(name, none)) for name in mine}

@@ -17,6 +17,7 @@ from typing import Any
 
 from schemas import reasons as because
 from schemas.config import Power
+from schemas.dimensions import DIMENSIONS
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.reasons import Reason
 from services.domain import grace, readiness
@@ -128,8 +129,7 @@ class Views:
             "name": job.name if job else unit.id,
             "state": unit_state(unit),
             "nodes": unit.nodes,
-            "cores": job.cores if job else unit.cores,
-            "memory_mb": job.memory_mb if job else unit.memory_mb,
+            **(job.size if job else unit.size).fields(),
             "priority": job.priority if job else 0,
             "submitted_at": iso(job.submitted_at if job else None),
             "started_at": iso(unit.began_at if unit.state != "pending" else None),
@@ -397,10 +397,8 @@ def host_view(host: Host, where: Whereabouts, at: float = 0.0) -> dict[str, Any]
         "host": host.name,
         "state": host.state,
         "department": host.dept,
-        "cores": host.cores,
-        "memory_mb": host.memory_mb,
-        "cores_used": host.cores_used,
-        "memory_used_mb": host.memory_used_mb,
+        **host.size.fields(),
+        **{dimension.used: number for dimension, number in zip(DIMENSIONS, host.used, strict=True)},
         "units": sorted(host.units, key=sort_key),
         "vms": len(host.vms),
         "since": iso(host.since),

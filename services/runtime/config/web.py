@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from schemas.config import CloudConfig, Department, WebPolicy
+from schemas.dimensions import DIMENSIONS
 from schemas.subjects import OPERATORS
 from services.domain.capabilities import Hypervisor
 from services.runtime.config.form import Path_, Problem, shown, suggestion
@@ -23,7 +24,8 @@ from services.runtime.config.secret_files import NAME, NAMES_MAX
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 ATTRIBUTE: Final = VARIABLE
 TOLD: Final = ("PORT", "HOME", "TMPDIR", "PATH", "LANG")  # … and PHOENIX_…: of the guest
-OURS: Final = ("NAME", "CPU", "VCPU", "MEMORY", "PHOENIX_ID")  # attributes of a VM that Phoenix sets
+# Attributes of a VM that Phoenix sets.
+OURS: Final = ("NAME", *(name for each in DIMENSIONS for name, _ in each.vm(1)), "PHOENIX_ID")
 CONTEXT: Final = "CONTEXT"
 ATTRIBUTES_MAX: Final = 100
 

@@ -31,7 +31,7 @@ from services.runtime.broker.objects import CUT_OFF_S, Damaged, Objects
 from services.runtime.journal.fold import CoreFactory, Fold
 from services.runtime.log import Log, message_of
 
-VERSION: Final = 1
+VERSION: Final = 2  # 1 had what hosts and units have as single numbers
 CATCHING_UP: Final = 10  # of a million facts 20 snapshots: saving takes a tenth of the time that folding them takes
 BYTES_MAX: Final = 64 << 20  # of the journal between two snapshots: as much as a snapshot of a large cloud
 SHARE_MAX: Final = 16  # … and a sixteenth of what the journal may have: it is trimmed from the half on

@@ -85,7 +85,8 @@ def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
     for number, place in enumerate(core.view.jobs.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
         job = core.view.jobs.job(place.unit)
         priority = core.view.jobs.priorities.priority(job)
-        shape = {name: value for name, value in job.shape._asdict().items() if name != "constraint" or value}
+        shape = {"nodes": job.nodes, **job.size.fields(), "exclusive": job.exclusive}
+        shape |= {"constraint": job.constraint} if job.constraint else {}
         found.append({"place": number, "unit": place.unit, "priority": priority, **shape})
     return found
 
@@ -308,8 +309,7 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     shape = job.shape
     needs: dict[str, Any] = {
         "nodes": shape.nodes,
-        "cores": shape.cores,
-        "memory_mb": shape.memory_mb,
+        **shape.size.fields(),
         "exclusive": shape.exclusive,
         "constraint": shape.constraint,
     }

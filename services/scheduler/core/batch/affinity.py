@@ -27,6 +27,7 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from schemas.config import Warm
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Start
@@ -37,8 +38,7 @@ ANYBODY: Final = ""  # instead of a user, where the department's machines are ev
 class Wish(NamedTuple):
     """Whose next job a parked VM may take: its size, and its user or `ANYBODY`."""
 
-    cores: int
-    memory_mb: int
+    size: Size
     user: str
 
 
@@ -84,7 +84,7 @@ class _Exchange:
                 if unit.dept == given.dept and host in self.room.free:
                     user = given.was.get(unit.id) if given.warm.share == "user" else ANYBODY
                     if user is not None:
-                        found.setdefault(Wish(unit.cores, unit.memory_mb, user), {})[host] = None
+                        found.setdefault(Wish(unit.size, user), {})[host] = None
         return found
 
     def settled(self) -> list[Start]:
@@ -102,7 +102,7 @@ class _Exchange:
         if shape.nodes != 1 or shape.exclusive:
             return None
         user = self.given.user(start.unit) if self.given.warm.share == "user" else ANYBODY
-        wish = Wish(shape.cores, shape.memory_mb, user)
+        wish = Wish(shape.size, user)
         return wish if wish in self.waiting else None
 
     def _settle_host(self, planned: str, origin: str, shuns: tuple[str, ...], wish: Wish | None) -> None:

@@ -97,7 +97,7 @@ class Jobs:
         if known.began_at is not None or not self.used_s(unit):
             return 0.0
         policy = self._policy()
-        return resume_s(known.nodes, known.memory_mb, policy.leases) if policy.order == "leases" else 0.0
+        return resume_s(known.nodes, known.size.memory_mb, policy.leases) if policy.order == "leases" else 0.0
 
     def waited_s(self, unit: str, since: float) -> float:
         """For how long the unit had waited when its attempt began at `since`, in seconds."""

@@ -62,5 +62,5 @@ def clearing_s(custody: Custody, unit: Unit, settings: Leases, *, saved: bool, s
     config = custody.state.config
     kill_s = config.policy.kill_s if config is not None else 0.0
     kill_s = kill_s if unit.grace_s is None else max(kill_s, grace.of_unit(custody, unit))
-    saving_s = suspend_s(unit.nodes, unit.memory_mb, settings) if saved or saves_later else kill_s
+    saving_s = suspend_s(unit.nodes, unit.size.memory_mb, settings) if saved or saves_later else kill_s
     return settings.margin_s + (saving_s if saved else max(kill_s, saving_s))

@@ -168,6 +168,6 @@ def candidates(
                 running_s = used_s(name) + (0.0 if unit.began_at is None else max(0.0, now - unit.began_at))
                 lost_s = 0.0 if saved(name) else max(0.0, running_s - kept_s(name))
                 found[name] = Candidate(
-                    name, unit.nodes, running_s, lost_s, best_effort(name), cores=unit.nodes * unit.cores
+                    name, unit.nodes, running_s, lost_s, best_effort(name), cores=unit.nodes * unit.size.cores
                 )
     return found

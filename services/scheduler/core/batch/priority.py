@@ -154,7 +154,7 @@ class Priorities:
             self.policy.multi_factor,
             self.at - job.since,
             1.0 if standing is None else standing.factor,
-            job.nodes * job.cores,
+            job.nodes * job.size.cores,
             self.asked(job),
             job.user,
             self.department,
@@ -185,5 +185,5 @@ class Priorities:
         unit, known = self.custody.state.units.get(name), self.custody.state.hosts
         if unit is None or unit.placed_at is None:
             return None
-        whole = [known[host].cores for host in hosts if host in known] if unit.exclusive else []
-        return Holding(self.job(name).user, sum(whole) if whole else unit.nodes * unit.cores, unit.placed_at)
+        whole = [known[host].size.cores for host in hosts if host in known] if unit.exclusive else []
+        return Holding(self.job(name).user, sum(whole) if whole else unit.nodes * unit.size.cores, unit.placed_at)

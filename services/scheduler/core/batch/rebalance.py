@@ -92,7 +92,7 @@ class Rebalance:
 
     def _load(self, name: str, free: Free, machines: tuple[Machine, ...]) -> Load:
         host = self.custody.state.hosts[name]
-        return Load(name, self.state.used[name], host.cores, free.cores, free.memory_mb, len(host.units), machines)
+        return Load(name, self.state.used[name], host.size, free.size, len(host.units), machines)
 
     def _machines(self, units: Iterable[str], now: float) -> tuple[Machine, ...]:
         known = (self.custody.state.units[name] for name in sorted(units, key=sort_key))
@@ -110,7 +110,7 @@ class Rebalance:
         assert unit.began_at is not None
         again = self.state.again.get(unit.id)
         left_s = self.jobs.ends_at(unit.id, unit.began_at) - now
-        return Machine(unit.id, unit.cores, unit.memory_mb, left_s, 0 if again is None else again.moved)
+        return Machine(unit.id, unit.size, left_s, 0 if again is None else again.moved)
 
     def _moved(self, move: Move) -> list[f.Fact]:
         unit = self.custody.state.units[move.unit]
@@ -125,8 +125,7 @@ class Rebalance:
             unit=unit.id,
             attempt=unit.attempt + 1,
             hosts=(move.target,),
-            cores=unit.cores,
-            memory_mb=unit.memory_mb,
+            **unit.size.fields(),
             reason=because.Balanced(from_hosts=[move.source]),
             moved_from=(move.source,),
         )

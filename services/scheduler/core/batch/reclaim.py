@@ -333,10 +333,10 @@ def _settled(custody: Custody, host: str) -> bool:
 
 
 def _shape(unit: Unit) -> Shape:
-    return Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+    return Shape(unit.nodes, unit.size, unit.exclusive)
 
 
 def _take(left: dict[str, Free], host: str, shape: Shape) -> None:
     free = left.pop(host)
     if not shape.exclusive:
-        left[host] = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)
+        left[host] = free.beside(shape)

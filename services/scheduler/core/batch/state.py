@@ -16,6 +16,7 @@ from schemas.causes import Cause
 from schemas.config import OnReclaim
 from schemas.ids import element_id
 from schemas.reasons import Reason
+from schemas.size import Size, size_of
 from services.scheduler.core.state.shape import Kind, Shape
 from services.scheduler.core.state.usage import Usage
 
@@ -25,8 +26,7 @@ WHOLE: Final = -1  # in `State.ended`, instead of an index: the job without arra
 
 class Job(msgspec.Struct, kw_only=True):
     nodes: int
-    cores: int
-    memory_mb: int
+    size: Size
     exclusive: bool
     walltime_s: float
     priority: int
@@ -50,7 +50,7 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def shape(self) -> Shape:
-        return Shape(self.nodes, self.cores, self.memory_mb, self.exclusive, self.constraint)
+        return Shape(self.nodes, self.size, self.exclusive, self.constraint)
 
     @property
     def is_local(self) -> bool:
@@ -136,8 +136,7 @@ class State(msgspec.Struct, kw_only=True):
 def job_from(fact: f.JobSubmitted, entered: int) -> Job:
     return Job(
         nodes=fact.nodes,
-        cores=fact.cores,
-        memory_mb=fact.memory_mb,
+        size=size_of(fact),
         exclusive=fact.exclusive,
         walltime_s=fact.walltime_s,
         priority=fact.priority,

@@ -158,8 +158,7 @@ class View:
             unit=start.unit,
             attempt=unit.attempt + 1,
             hosts=start.hosts,
-            cores=shape.cores,
-            memory_mb=shape.memory_mb,
+            **shape.size.fields(),
             exclusive=shape.exclusive,
             reason=start.reason,
         )

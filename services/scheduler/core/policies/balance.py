@@ -33,6 +33,7 @@ from typing import Final, NamedTuple
 
 from schemas.config import Balance
 from schemas.ids import sort_key
+from schemas.size import Size
 
 FULL_ENOUGH: Final = 0.60  # rule 4
 MOVES_MAX: Final = 16  # in one pass: they all go over the same wire
@@ -42,8 +43,7 @@ class Machine(NamedTuple):
     """A job of one node that may move.  `left_s`: of its time limit; `moved`: how often it has been."""
 
     unit: str
-    cores: int
-    memory_mb: int
+    size: Size
     left_s: float
     moved: int = 0
 
@@ -53,23 +53,21 @@ class Load(NamedTuple):
 
     name: str
     utilisation: float
-    cores: int
-    cores_free: int
-    memory_free_mb: int
+    size: Size
+    free: Size
     units: int
     machines: tuple[Machine, ...] = ()
 
     def use(self, machine: Machine) -> float:
         """The machine's part of the utilisation."""
-        used = self.cores - self.cores_free
-        return self.utilisation * machine.cores / used if used > 0 else 0.0
+        used = self.size.cores - self.free.cores
+        return self.utilisation * machine.size.cores / used if used > 0 else 0.0
 
     def beside(self, machine: Machine, source: Load) -> Load:
         """This host with the machine that came from `source`."""
         return self._replace(
-            utilisation=self.utilisation + source.use(machine) * source.cores / max(1, self.cores),
-            cores_free=self.cores_free - machine.cores,
-            memory_free_mb=self.memory_free_mb - machine.memory_mb,
+            utilisation=self.utilisation + source.use(machine) * source.size.cores / max(1, self.size.cores),
+            free=self.free.minus(machine.size),
             units=self.units + 1,
             machines=(*self.machines, machine),
         )
@@ -98,7 +96,7 @@ def plan(hosts: Iterable[Load], rules: Balance) -> list[Move]:
 
 def cost_s(machine: Machine, rules: Balance) -> float:
     """Rule 5."""
-    return machine.memory_mb / rules.mb_per_s
+    return machine.size.memory_mb / rules.mb_per_s
 
 
 def _by_load(host: Load) -> tuple[float, str]:
@@ -148,7 +146,7 @@ def _worth(machine: Machine, rules: Balance) -> bool:
 
 def _has_room(source: Load, target: Load, machine: Machine, rules: Balance) -> bool:
     """Rule 4."""
-    if machine.cores > target.cores_free or machine.memory_mb > target.memory_free_mb:
+    if not machine.size.fits_in(target.free):
         return False
     return target.beside(machine, source).utilisation <= min(FULL_ENOUGH, rules.high)
 
@@ -179,11 +177,15 @@ def _gather(known: list[Load], rules: Balance, most: int) -> list[Move]:
     return found
 
 
+def _largest_first(machine: Machine) -> tuple[tuple[int, ...], tuple[int, int, str]]:
+    return tuple(-amount for amount in machine.size), sort_key(machine.unit)  # 1. by size; 2. unique
+
+
 def _emptied(source: Load, busier: list[Load], rules: Balance) -> tuple[list[Move], dict[str, Load]]:
     """Where all machines of the host go, the largest first, and what their targets are then; nothing if one has no place."""
     then: dict[str, Load] = {}
     moves: list[Move] = []
-    for machine in sorted(source.machines, key=lambda each: (-each.cores, -each.memory_mb, sort_key(each.unit))):
+    for machine in sorted(source.machines, key=_largest_first):
         hosts = [then.get(host.name, host) for host in reversed(busier) if host.units]
         target = next((host for host in hosts if _has_room(source, host, machine, rules)), None)
         if target is None or not _worth(machine, rules):

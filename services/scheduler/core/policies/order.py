@@ -29,6 +29,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from schemas.config import BatchPolicy
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.core import NEVER
 from services.scheduler.core.state.forecast import Forecast
 from services.scheduler.core.state.queue import Lane, LaneKey, Queue
@@ -101,7 +102,7 @@ class Order(NamedTuple):
     makes_way: bool = False
     keeps_slots: bool = False
     reserves_for_all: bool = False
-    hosts: Callable[[Situation, Sequence[tuple[int, int]]], int] | None = None
+    hosts: Callable[[Situation, Sequence[Size]], int] | None = None
 
 
 def push_next(heap: list[tuple[Place, int, Lane]], queue: Queue, lane: Lane, taken: int) -> None:

@@ -45,15 +45,15 @@ from typing import Final
 
 from schemas import reasons as because
 from schemas.reasons import Reason
+from schemas.size import TAKEN
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes, push_next
-from services.scheduler.core.policies.reservation import less, more
 from services.scheduler.core.state.queue import Lane, Queue
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Place, Shape
 
 ALWAYS: Final = float("-inf")  # the beginning of what is free now
 NEVER: Final = float("inf")
-NOTHING: Final = Free(False, -1, -1)
+NO_ROOM: Final = Free(False, TAKEN)
 
 
 def plan(situation: Situation) -> Plan:
@@ -124,7 +124,7 @@ class Line:
         first, last = self._cut(since), self._cut(until)
         for i in range(first, last):
             old = self.free[i]
-            self.free[i] = NOTHING if shape.exclusive else less(old, shape)
+            self.free[i] = old.beside(shape)
         self.changes += 1
 
     def _cut(self, at: float) -> int:
@@ -141,8 +141,8 @@ class Line:
 def profile(situation: Situation) -> list[Line]:
     """Lines of all hosts on which something may be placed, in the order of rule 3."""
     forecast, room = situation.forecast(), situation.room
-    names = sorted((whole.cores, whole.memory_mb, name) for name, whole in forecast.held.items())
-    lines = {name: Line(name, room.free.get(name, NOTHING)) for _, _, name in names if name not in room.resting}
+    names = sorted((whole.size, name) for name, whole in forecast.held.items())
+    lines = {name: Line(name, room.free.get(name, NO_ROOM)) for _, name in names if name not in room.resting}
     left: dict[str, int] = {}  # host -> attempts that are still there
     for ending in forecast.endings:
         for name in ending.hosts:
@@ -153,7 +153,7 @@ def profile(situation: Situation) -> list[Line]:
             there, shape = line.free[-1], ending.shape
             line.then(
                 ending.at,
-                more(there, shape) if left[name] else forecast.held[name],
+                there.after(shape) if left[name] else forecast.held[name],
             )
     return list(lines.values())
 

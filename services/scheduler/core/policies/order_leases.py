@@ -39,13 +39,15 @@ from typing import NamedTuple, TypeAlias
 
 from schemas import reasons as because
 from schemas.reasons import Reason
+from schemas.size import NOTHING
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
 from services.scheduler.core.policies.preemption_costs import overhead_s, resume_s, suspend_s
-from services.scheduler.core.policies.reservation import Gap, gap_for, less
+from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane, LaneKey, Row
+from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Place, Shape
 
 
@@ -181,8 +183,8 @@ class Pass:
             for name in each.hosts:
                 free = self.room.free.get(name)
                 if free is not None:
-                    left = less(free, each.shape)
-                    self.room.offer(name, left._replace(cores=max(0, left.cores), memory_mb=max(0, left.memory_mb)))
+                    left = free.size.minus(each.shape.size).most(NOTHING)
+                    self.room.offer(name, Free(False, left, free.serves))
 
     def _offers(self, name: str, shape: Shape) -> bool:
         free = self.room.free.get(name)
@@ -198,7 +200,7 @@ class Pass:
         """For how long the unit would have its hosts, if it started now: with the time that it takes to be resumed."""
         shape, length_s = lane.key.shape, self.queue.length_s(unit)
         return length_s + (
-            resume_s(shape.nodes, shape.memory_mb, self.settings) if unit in self.queue.suspended else 0.0
+            resume_s(shape.nodes, shape.size.memory_mb, self.settings) if unit in self.queue.suspended else 0.0
         )
 
     def _guard(self, lane: Lane, length_s: float, *, resumes: bool) -> float:
@@ -206,9 +208,9 @@ class Pass:
         away = self.now + length_s + settings.margin_s
         if not (lane.key.kind.best_effort and settings.preempt):
             return away
-        worth_s = overhead_s(shape.nodes, shape.memory_mb, settings) + settings.margin_s
-        worth_s += max(self.kill_s, suspend_s(shape.nodes, shape.memory_mb, settings))
-        worth_s += resume_s(shape.nodes, shape.memory_mb, settings) if resumes else 0.0
+        worth_s = overhead_s(shape.nodes, shape.size.memory_mb, settings) + settings.margin_s
+        worth_s += max(self.kill_s, suspend_s(shape.nodes, shape.size.memory_mb, settings))
+        worth_s += resume_s(shape.nodes, shape.size.memory_mb, settings) if resumes else 0.0
         return min(away, self.now + worth_s)
 
     def _find(self, lane: Lane, length_s: float, *, resumes: bool = False) -> tuple[str, ...] | None:

@@ -36,10 +36,10 @@ from itertools import takewhile
 from typing import Final, NamedTuple
 
 from schemas.config import Leases
+from schemas.size import TAKEN
 from services.scheduler.core.policies import preemption
 from services.scheduler.core.policies.order import Situation
 from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first, overhead_s, suspend_s
-from services.scheduler.core.policies.reservation import NOTHING, less
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Booking, Shape
@@ -103,7 +103,7 @@ class Seats:
         """What the host offers a lease at a time from now on (rule 2), beside the seated slots.  `expected`: rule 8."""
         whole = self.forecast.held.get(name)
         if whole is None or name in self.situation.room.resting:
-            return Free(False, -1, -1)
+            return Free(False, TAKEN)
         found, away = whole, self._expected_away if expected else self._away
         for ending in self.on.get(name, ()):
             if not away(ending, at):
@@ -194,7 +194,9 @@ class Seats:
         """Best-effort that may go, cheapest first; `in_time`: only who can be away by then."""
         there = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
-            Cost(e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.memory_mb, self.settings), grace_s=e.grace_s)
+            Cost(
+                e.unit, e.waited_s, overhead_s(e.shape.nodes, e.shape.size.memory_mb, self.settings), grace_s=e.grace_s
+            )
             for e in there.values()
         ]
         order = sorted(cheapest_first(costs, self.settings), key=lambda unit: self._too_late(booking, unit))
@@ -270,10 +272,10 @@ def saving(situation: Situation) -> list[Ending]:
     forecast, settings = situation.forecast(), situation.policy.leases
     for name, origin in situation.queue.suspended.items():
         unit = forecast.custody.state.units[name]
-        at = (unit.ended_at or 0.0) + suspend_s(unit.nodes, unit.memory_mb, settings)
+        at = (unit.ended_at or 0.0) + suspend_s(unit.nodes, unit.size.memory_mb, settings)
         hosts = tuple(host for host in origin if host in forecast.held)
         if at > situation.now and hosts:
-            shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+            shape = Shape(unit.nodes, unit.size, unit.exclusive)
             found.append(Ending(at, name, hosts, shape))
     return found
 
@@ -286,4 +288,4 @@ def _beside_slots(free: Free, seats: Sequence[Seat], at: float) -> Free:
 
 
 def _beside(free: Free, shape: Shape) -> Free:
-    return NOTHING._replace(cores=-1, memory_mb=-1) if shape.exclusive else less(free, shape)
+    return free.beside(shape)

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from services.scheduler.core.policies import preemption
 from services.scheduler.core.policies.order import Situation
-from services.scheduler.core.policies.reservation import NOTHING, less, more
+from services.scheduler.core.policies.reservation import NO_ROOM
 from services.scheduler.core.policies.victims import newest_first
 from services.scheduler.core.state.forecast import Ending, Forecast
 from services.scheduler.core.state.room import Free, Room
@@ -75,7 +75,7 @@ class PreemptibleCapacity:
             if whole is None or name in self.resting:
                 continue
             units = left[name] = left.get(name, self.forecast.units(name)) - 1
-            room.offer(name, more(room.free.get(name, NOTHING), ending.shape) if units else whole)
+            room.offer(name, room.free.get(name, NO_ROOM).after(ending.shape) if units else whole)
 
 
 class _Search:
@@ -98,9 +98,8 @@ class _Search:
         return True
 
     def give_back(self, ending: Ending) -> bool:
-        beside = {name: less(self.offers[name], ending.shape) for name in ending.hosts if name in self.offers}
-        alone = ending.shape.exclusive and beside
-        if alone or not all(free.fits(self.shape) for free in beside.values()):
+        beside = {name: self.offers[name].beside(ending.shape) for name in ending.hosts if name in self.offers}
+        if not all(free.fits(self.shape) for free in beside.values()):
             return False
         self.offers.update(beside)
         return True

@@ -82,7 +82,7 @@ def priced(
     for name in candidates:
         unit = custody.state.units[name]
         since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
-        costs.append(Cost(name, waited_s(name, since), overhead_s(unit.nodes, unit.memory_mb, settings)))
+        costs.append(Cost(name, waited_s(name, since), overhead_s(unit.nodes, unit.size.memory_mb, settings)))
     return {
         cost.unit: candidates[cost.unit]._replace(
             waited_s=cost.waited_s, overhead_s=cost.overhead_s, combined=cost.combined

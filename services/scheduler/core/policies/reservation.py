@@ -17,11 +17,12 @@ import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from schemas.size import NOTHING
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
-NOTHING: Final = Free(False, 0, 0)
+NO_ROOM: Final = Free(False, NOTHING)
 
 
 class Expected(Protocol):
@@ -47,7 +48,7 @@ class Gap:
     def spoils(self, name: str, shape: Shape) -> bool:
         """True if the head would fit on the host, and no more with a rank of `shape` beside it."""
         free = self.later[name]
-        return free.fits(self.shape) and (shape.exclusive or not less(free, shape).fits(self.shape))
+        return free.fits(self.shape) and not free.beside(shape).fits(self.shape)
 
     def hosts_for(self, room: Room, shape: Shape) -> tuple[str, ...] | None:
         """Rule 2: hosts with room now for a unit that stays beyond the shadow time; best fit among those that spoil nothing."""
@@ -70,11 +71,7 @@ class Gap:
     def use(self, hosts: Iterable[str], shape: Shape) -> None:
         for name in hosts:
             self.spare -= self.spoils(name, shape)
-            self.later[name] = Free(False, -1, -1) if shape.exclusive else less(self.later[name], shape)
-
-
-def less(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)
+            self.later[name] = self.later[name].beside(shape)
 
 
 def gap_for(
@@ -98,12 +95,8 @@ def gap_for(
             units = left[name] = (left[name] if name in left else forecast.units(name)) - 1
             old = later.get(name)
             if units:
-                new = more(old or NOTHING._replace(serves=held[name].serves), ending.shape)
+                new = (old or NO_ROOM._replace(serves=held[name].serves)).after(ending.shape)
             later[name] = new
             if new.fits(shape) and (old is None or not old.fits(shape)):
                 fitting += 1
     return Gap(head, shape, at, later, fitting - shape.nodes) if fitting >= shape.nodes else None
-
-
-def more(free: Free, shape: Shape) -> Free:
-    return Free(False, free.cores + shape.cores, free.memory_mb + shape.memory_mb, free.serves)

@@ -24,10 +24,10 @@ from typing import Final, NamedTuple
 from schemas import reasons as because
 from schemas.config import Department
 from schemas.reasons import Reason
-from services.domain.usage_limits import WHOLE, Account, Bound, Much, any_limit, bounds_on
+from services.domain.usage_limits import COUNTED, WHOLE, Account, Bound, Much, any_limit, bounds_on
 from services.scheduler.core.state.shape import Shape, Start
 
-NONE: Final = Much(0, 0, 0)
+NONE: Final = Much()
 
 
 class Owner(NamedTuple):
@@ -70,7 +70,7 @@ class Budgets:
         """`by` (1 or -1) more open attempts."""
         more = needs(shape)
         for bound in self._bounds[owner]:
-            new = _sum(self.used.get(bound.account, NONE), more, by)
+            new = self.used.get(bound.account, NONE).plus(more, by)
             self.used[bound.account] = new
             if new == NONE:
                 del self.used[bound.account]
@@ -89,11 +89,11 @@ class Budgets:
         more = needs(shape)
         for bound in self._bounds[owner]:
             used = self.used.get(bound.account, NONE)
-            exceeded = bound.exceeded(_sum(used, more, 1))
+            exceeded = bound.exceeded(used.plus(more))
             if exceeded is not None:
                 name, most, would = exceeded
-                number = ("jobs_running_max", "cores_max", "hosts_max").index(name)
-                return _reason(bound.account, name, most, used[number], would - used[number])
+                had = used.counted[COUNTED.index(name)]
+                return _reason(bound.account, name, most, had, would - had)
         return None
 
     def without(self, gone: Iterable[tuple[Owner, Shape]]) -> Budgets:
@@ -128,11 +128,7 @@ class Budgets:
 
 def needs(shape: Shape) -> Much:
     """What one unit counts for (`domain.usage_limits`, rule 3)."""
-    return Much(1, shape.nodes * shape.cores, shape.nodes)
-
-
-def _sum(a: Much, b: Much, times: int) -> Much:
-    return Much(a.jobs + times * b.jobs, a.cores + times * b.cores, a.hosts + times * b.hosts)
+    return Much(1, shape.all, shape.nodes)
 
 
 def _reason(account: Account, name: str, most: int, used: int, needed: int) -> Reason:

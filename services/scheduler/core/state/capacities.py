@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from schemas.size import Size
 from services.domain.constraints import satisfies
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
@@ -23,8 +24,8 @@ class Capacities:
 
     def __init__(self, custody: Custody | None = None) -> None:
         self.custody = custody  # for labels
-        self.of_host: dict[str, tuple[int, int]] = {}
-        self.counts: dict[tuple[int, int], int] = {}
+        self.of_host: dict[str, Size] = {}
+        self.counts: dict[Size, int] = {}
 
     @classmethod
     def of(cls, custody: Custody) -> Capacities:
@@ -38,7 +39,7 @@ class Capacities:
         host = custody.state.hosts.get(name)
         new, old = None, self.of_host.get(name)
         if host is not None and host.state in USABLE and host.cordoned is None:
-            new = host.cores, host.memory_mb
+            new = host.size
         if old == new:
             return False
         self.of_host.pop(name, None)
@@ -55,16 +56,14 @@ class Capacities:
         """Usable hosts that could hold a rank of `shape` if they were empty."""
         if shape.constraint:
             return sum(1 for kind in self._meeting(shape.constraint) if _ranks(kind, shape) > 0)
-        return sum(
-            n for (cores, memory), n in self.counts.items() if cores >= shape.cores and memory >= shape.memory_mb
-        )
+        return sum(number for kind, number in self.counts.items() if shape.size.fits_in(kind))
 
     def ranks(self, shape: Shape) -> int:
         """Ranks of `shape` on the smallest kind of host that holds one; 0 if none does."""
         kinds = self._meeting(shape.constraint) if shape.constraint else self.counts
         return min((n for kind in kinds if (n := _ranks(kind, shape)) > 0), default=0)
 
-    def _meeting(self, constraint: str) -> list[tuple[int, int]]:
+    def _meeting(self, constraint: str) -> list[Size]:
         """What each usable host that satisfies it has."""
         if self.custody is None:
             return []
@@ -76,10 +75,8 @@ def _meets(host: Host, constraint: str) -> bool:
     return satisfies(host.name, host.cluster, host.labels, constraint)
 
 
-def _ranks(kind: tuple[int, int], shape: Shape) -> int:
-    cores, memory_mb = kind
+def _ranks(kind: Size, shape: Shape) -> int:
     if shape.exclusive:
-        return 1 if cores >= shape.cores and memory_mb >= shape.memory_mb else 0
-    by_cores = cores // shape.cores if shape.cores else cores or 1
-    by_memory = memory_mb // shape.memory_mb if shape.memory_mb else by_cores
-    return min(by_cores, by_memory)
+        return 1 if shape.size.fits_in(kind) else 0
+    copies = shape.size.copies_in(kind)
+    return (kind.cores or 1) if copies is None else copies

@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from schemas.size import NOTHING, Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.room import Free
@@ -38,7 +39,7 @@ class Forecast:
     """`ends_at`: when a unit's attempt that began then ends at the latest; `kind`: whose it is; `waited_s`: how long it had
     waited by then; `serves`: constraints that a host satisfies (`Room`).
 
-    `used`: cores and MiB that production has of each service.  Live attempts by unit: `best_effort`; `declared` short;
+    `used`: what production has of each service.  Live attempts by unit: `best_effort`; `declared` short;
     `exclusive`: production that has more than `used` says, whole hosts."""
 
     def __init__(
@@ -53,7 +54,7 @@ class Forecast:
     ) -> None:
         self.serves = serves
         self.custody, self.dept, self.ends_at, self.kind, self.waited_s = custody, dept, ends_at, kind, waited_s
-        self.used: dict[str, tuple[int, int]] = {}
+        self.used: dict[str, Size] = {}
         self.best_effort: dict[str, Ending] = {}
         self.declared: dict[str, Ending] = {}
         self.exclusive: dict[str, Ending] = {}
@@ -79,7 +80,7 @@ class Forecast:
         unit = self.custody.state.units.get(name)
         if unit is not None and unit.live:
             since = unit.began_at if unit.began_at is not None else unit.placed_at or 0.0
-            shape = Shape(unit.nodes, unit.cores, unit.memory_mb, unit.exclusive)
+            shape = Shape(unit.nodes, unit.size, unit.exclusive)
             at, kind, waited_s = self.ends_at(name, since), self.kind(name), self.waited_s(name, since)
             new = self._of[name] = Ending(at, name, unit.hosts, shape, kind, since, waited_s, unit.grace_s or 0.0)
             insort(self.endings, new)
@@ -91,10 +92,8 @@ class Forecast:
         if kind.best_effort:
             self.best_effort[unit] = ending
         else:
-            cores, memory_mb = self.used.get(kind.service, (0, 0))
-            more = (cores + by * shape.nodes * shape.cores, memory_mb + by * shape.nodes * shape.memory_mb)
-            self.used[kind.service] = more
-            if not any(more):
+            now = self.used[kind.service] = self.used.get(kind.service, NOTHING).plus(shape.all.times(by))
+            if now == NOTHING:
                 del self.used[kind.service]
         if kind.declared:
             self.declared[unit] = ending
@@ -105,7 +104,7 @@ class Forecast:
         """Anything about the host may have changed."""
         old, host, new = self.held.get(name), self.custody.state.hosts.get(name), None
         if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
-            new = Free(True, host.cores, host.memory_mb, self.serves(host))
+            new = Free(True, host.size, self.serves(host))
             if new == old:
                 return
         if old is not None:

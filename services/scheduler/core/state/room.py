@@ -1,7 +1,7 @@
 """Room: what is free on the hosts where this department may place something now.  A view derived from custody.
 
 Theory of operation
-  Hosts with the same free room are interchangeable, so they are kept in classes: (empty, free cores, free memory) -> names.
+  Hosts with the same free room are interchangeable, so they are kept in classes: (empty, what is free) -> names.
   A cluster has few classes, and a question about a shape looks at classes, not at hosts.
 
 Rules
@@ -22,6 +22,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from schemas.size import TAKEN, Size
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -35,16 +36,23 @@ class Free(NamedTuple):
     """What is free on a host.  Natural order = rule 2.  `serves`: constraints that the host satisfies (rule 5)."""
 
     empty: bool
-    cores: int
-    memory_mb: int
+    size: Size
     serves: tuple[str, ...] = ()
 
     def fits(self, shape: Shape) -> bool:
-        if self.cores < shape.cores or self.memory_mb < shape.memory_mb:
+        if not shape.size.fits_in(self.size):
             return False
         if shape.constraint and shape.constraint not in self.serves:
             return False
         return self.empty or not shape.exclusive
+
+    def beside(self, shape: Shape) -> Free:
+        """What remains beside a rank of `shape`."""
+        return Free(False, TAKEN if shape.exclusive else self.size.minus(shape.size), self.serves)
+
+    def after(self, shape: Shape) -> Free:
+        """What there is when a rank of `shape` is gone, and others are not."""
+        return Free(False, self.size.plus(shape.size), self.serves)
 
 
 class Room:
@@ -135,12 +143,7 @@ class Room:
             return None
         if host.exclusive:
             return None
-        offered = (
-            not host.units,
-            host.cores - host.cores_used,
-            host.memory_mb - host.memory_used_mb,
-            self.serves(host),
-        )
+        offered = (not host.units, host.free, self.serves(host))
         return before if offered == before else Free(*offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
@@ -275,15 +278,13 @@ class Room:
             for name in names:
                 del self.free[name]
             return
-        left = Free(False, free.cores - shape.cores, free.memory_mb - shape.memory_mb, free.serves)
+        left = free.beside(shape)
         self.free.update(dict.fromkeys(names, left))
         self._enter(left, names)
 
     def _free(self, host: Host) -> Free:
-        return Free(
-            not host.units, host.cores - host.cores_used, host.memory_mb - host.memory_used_mb, self.serves(host)
-        )
+        return Free(not host.units, host.free, self.serves(host))
 
 
 def _offers_more(now: Free, then: Free) -> bool:
-    return now.empty > then.empty or now.cores > then.cores or now.memory_mb > then.memory_mb
+    return now.empty > then.empty or not now.size.fits_in(then.size)

@@ -1,21 +1,11 @@
-"""What a unit needs on hosts, and its place in the queue: the small types that everything in the batch core shares."""
+"""Whose a unit is, when it starts, and its place in the queue: the small types that everything in the batch core shares."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 from schemas.reasons import Reason
-
-
-class Shape(NamedTuple):
-    """`nodes` different hosts, on each of them `cores` and `memory_mb`; `exclusive`: hosts that are otherwise empty;
-    `constraint`: hosts with these labels (`domain.constraints`); empty: any."""
-
-    nodes: int
-    cores: int
-    memory_mb: int
-    exclusive: bool
-    constraint: str = ""
+from services.domain.shape import Shape as Shape
 
 
 class Kind(NamedTuple):

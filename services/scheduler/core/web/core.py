@@ -357,7 +357,7 @@ class WebCore:
         config = self.custody.state.config
         usual = web_signals.usual(config, self.department) if config is not None and self.department else ()
         self.autoscaler = Autoscaler(self.policy, usual)
-        self.shape = Shape(1, self.policy.instance_cores, self.policy.instance_memory_mb, False)
+        self.shape = Shape(1, self.policy.instance)
         self.inventory = Inventory.of(self.custody, self.dept, self.shape, self.policy.instances_per_host)
         self.packing = Packing(self.custody, self.shape, self.policy.instances_per_host)
         self.limits = Limits(self.custody, lambda _unit: NEVER, lambda: self.policy.boot_timeout_s)
@@ -618,8 +618,7 @@ class WebCore:
                 unit=instance_id(self.dept, last + 1 + i),
                 attempt=1,
                 hosts=(host,),
-                cores=shape.cores,
-                memory_mb=shape.memory_mb,
+                **shape.size.fields(),
                 reason=again if i < state.to_replace + said.spare else cause,
                 release=at.roll.wanted,
                 image=at.image,

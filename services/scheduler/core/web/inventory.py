@@ -182,15 +182,14 @@ class Inventory:
     def room(self, host: Host) -> int:
         """How many more instances fit (rule 3)."""
         shape, most = self.shape, self.most
-        if not self.custody.fits(host, shape.cores, shape.memory_mb, shape.exclusive):
+        if not self.custody.fits(host, shape.size, shape.exclusive):
             return 0
-        by_cores = (host.cores - host.cores_used) // shape.cores if shape.cores else most
-        by_memory = (host.memory_mb - host.memory_used_mb) // shape.memory_mb if shape.memory_mb else most
-        return max(0, min(by_cores, by_memory, most - len(host.units)))
+        copies = shape.size.copies_in(host.free)
+        return max(0, min(most if copies is None else copies, most - len(host.units)))
 
 
 def too_small(host: Host, shape: Shape) -> bool:
-    return host.cores < shape.cores or host.memory_mb < shape.memory_mb
+    return not shape.size.fits_in(host.size)
 
 
 def _note(names: Names, name: str, true: bool) -> None:

@@ -1,0 +1,108 @@
+"""The dimensions of a size: everything that differs between cores and memory, in one row each.
+
+Rules
+  1. What is done for each dimension loops over `DIMENSIONS`; what concerns one of them alone (overcommit is of cores, what
+     saving a VM takes is of memory) names it.
+  2. Rows stand in the order of the fields of `schemas.size.Size`, which is that of the wire.
+  3. A new dimension is a field there and a row here; CONTRIBUTING has what else it takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from schemas.size import FIELDS, Size
+
+
+class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+    """`field`: of sizes and of every message that is flat; `used`: of a host's answer, what of it is in use; `singular`,
+    `plural`: the words for an amount, its unit if it has one.
+
+    Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it); `asked`: what
+    of a job's request is at fault if a limit is too low for it.  `weight`: of `config.BatchPolicy`, what it counts for in a
+    service's share.
+
+    OpenNebula: `grain`: it counts in so many of ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs
+    there have asked for, in its; `vm`: the attributes of a VM that has this much.
+
+    Reports: `title`: as a sentence begins with it; `metric`: of Prometheus, with a place for what of it; `scale`: its unit in
+    ours; `history`: columns of sums, for what attempts used, the best-effort part of that, and what held hosts had."""
+
+    field: str
+    used: str
+    singular: str
+    plural: str
+    asked: str
+    limit: str = ""
+    department_limit: str = ""
+    weight: str
+    grain: int = 1
+    capacity: Callable[[Any], int]
+    in_use: Callable[[Any], int]
+    vm: Callable[[int], tuple[tuple[str, object], ...]]
+    title: str
+    metric: str
+    scale: int = 1
+    history: tuple[str, str, str]
+
+    def amount(self, number: int) -> str:
+        """`4 cores`."""
+        return f"{number} {self.singular if number == 1 else self.plural}"
+
+
+def _share(host: Any, name: str) -> int:
+    """A number of HOST_SHARE; with a RESERVED attribute it may be negative."""
+    return max(0, int(host.findtext(f"HOST_SHARE/{name}") or 0))
+
+
+DIMENSIONS: Final = (
+    Dimension(
+        field="cores",
+        used="cores_used",
+        singular="core",
+        plural="cores",
+        asked="tasks",
+        limit="cores_max",
+        department_limit="maximum_cores",
+        weight="w_cpu",
+        grain=100,  # percent of a core
+        capacity=lambda host: min(_share(host, "MAX_CPU"), _share(host, "TOTAL_CPU")) // 100,
+        in_use=lambda host: _share(host, "CPU_USAGE"),
+        vm=lambda number: (("CPU", number), ("VCPU", number)),
+        title="Cores",
+        metric="phoenix_cores_{}",
+        history=("used", "best_effort", "cores"),
+    ),
+    Dimension(
+        field="memory_mb",
+        used="memory_used_mb",
+        singular="MiB",
+        plural="MiB",
+        asked="memory_mb",
+        weight="w_mem",
+        grain=1024,  # KiB
+        capacity=lambda host: _share(host, "MAX_MEM") // 1024,
+        in_use=lambda host: _share(host, "MEM_USAGE"),
+        vm=lambda number: (("MEMORY", number),),
+        title="Memory",
+        metric="phoenix_memory_{}_bytes",
+        scale=1 << 20,
+        history=("memory", "best_effort_memory", "memory"),
+    ),
+)
+assert tuple(dimension.field for dimension in DIMENSIONS) == FIELDS, "rule 2"
+
+
+def words(size: Size, *, joined: str = "and") -> str:
+    """`4 cores and 512 MiB`."""
+    *first, last = (dimension.amount(number) for dimension, number in zip(DIMENSIONS, size, strict=True))
+    return f"{', '.join(first)} {joined} {last}"
+
+
+def vm_attributes(size: Size) -> Iterator[tuple[str, object]]:
+    """Of OpenNebula's template of a VM."""
+    for dimension, number in zip(DIMENSIONS, size, strict=True):
+        yield from dimension.vm(number)

@@ -1,0 +1,81 @@
+"""A size: how much of each resource something needs, or offers.
+
+Theory of operation
+  What a rank needs of its host, what a host has, what is in use there and what is left are all one thing: a vector with a
+  number for each dimension of `schemas.dimensions`.  On the wire it is flat (`cores`, `memory_mb`): `size_of` reads it from
+  whatever has a field for each dimension, `Size.fields` writes it.
+
+Rules
+  1. Code that needs sizes as a whole uses this arithmetic; code that needs each dimension loops over the table of dimensions.
+     Nothing else names two of them side by side.
+  2. Numbers may be negative where something is taken from what is not there; what is negative holds nothing.
+  3. The natural order compares cores, then memory: what best fit goes by among hosts that are alike otherwise.
+  4. Placement calls this for each kind of host, so the arithmetic is written out, not looped: `tests/unit/test_size.py` holds
+     that it counts every dimension of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+
+class Size(NamedTuple):
+    """Of one host or rank.  `memory_mb`: MiB."""
+
+    cores: int = 0
+    memory_mb: int = 0
+
+    def fits_in(self, room: Size) -> bool:
+        return self.cores <= room.cores and self.memory_mb <= room.memory_mb
+
+    def plus(self, other: Size) -> Size:
+        return Size(self.cores + other.cores, self.memory_mb + other.memory_mb)
+
+    def minus(self, other: Size) -> Size:
+        return Size(self.cores - other.cores, self.memory_mb - other.memory_mb)
+
+    def times(self, number: int) -> Size:
+        return Size(number * self.cores, number * self.memory_mb)
+
+    def most(self, other: Size) -> Size:
+        """The larger of both, dimension by dimension."""
+        return Size(max(self.cores, other.cores), max(self.memory_mb, other.memory_mb))
+
+    def copies_in(self, room: Size) -> int | None:
+        """How many of this size `room` holds, negative if less than nothing is left; None: it needs nothing, so there is no
+        end."""
+        found: int | None = None
+        for each, there in zip(self, room, strict=True):
+            if each:
+                copies = there // each
+                found = copies if found is None or copies < found else found
+        return found
+
+    def lacking_in(self, room: Size) -> Size:
+        """What `room` is short of to hold this; nothing if it fits."""
+        return self.minus(room).most(NOTHING)
+
+    def fields(self) -> dict[str, Any]:
+        """As the wire has it: field -> number."""
+        return self._asdict()
+
+
+FIELDS: Final = Size._fields  # as facts, requests and answers name the dimensions
+NOTHING: Final = Size()
+TAKEN: Final = Size(*(-1 for _ in FIELDS))  # of a host that is somebody's alone: not even what needs nothing fits
+_read: Final = attrgetter(*FIELDS)
+
+
+def size_of(flat: Any) -> Size:
+    """Of a fact, a job or an answer: whatever has a field for each dimension."""
+    return Size._make(_read(flat))
+
+
+def total(sizes: Iterable[Size]) -> Size:
+    """Of all together."""
+    found = NOTHING
+    for size in sizes:
+        found = found.plus(size)
+    return found
