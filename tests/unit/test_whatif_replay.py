@@ -90,8 +90,8 @@ def test_a_record_that_is_cut_short_is_refused() -> None:
         Record([])
     with pytest.raises(CutShort, match=r"has \d+ of \d+ envelopes"):
         list(Record([*whole[:-2], whole[-1]]).entries())
-    with pytest.raises(CutShort, match="form 2"):
-        Record([b'{"record":2,"cloud":"c","since":0,"until":1,"to":0}'])
+    with pytest.raises(CutShort, match="form 3"):
+        Record([b'{"record":3,"cloud":"c","since":0,"until":1,"to":0}'])
 
 
 def test_facts_that_are_not_known_are_left_out_and_counted() -> None:
