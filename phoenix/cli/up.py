@@ -15,6 +15,7 @@ HYPERVISORS: Final = ("process", "dummy")
 ISOLATES: Final = ("auto", "uid+cgroup", "uid", "none")
 NETWORKS: Final = ("auto", "own", "machine")
 CORES_MAX: Final = 4096  # of one host, and 64 TiB: more is a typing error as well
+GPUS_MAX: Final = 64  # more do not fit into a machine
 MEMORY_MAX_MB: Final = 64 << 20
 DISK_MAX_MB: Final = 1 << 30  # a petabyte
 BALANCERS: Final = ("embedded", "haproxy", "none")
@@ -41,6 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hosts", type=count, metavar="N", help="hosts of the embedded OpenNebula (default 16)")
     parser.add_argument("--cores", type=count, metavar="C", help="cores of each (default 4)")
     parser.add_argument("--memory-mb", type=count, metavar="MB", help="memory of each (default 8192)")
+    parser.add_argument(
+        "--gpus", type=count, metavar="N", help="GPUs of each (default: [opennebula] gpu_devices, dealt evenly)"
+    )
     parser.add_argument("--disk-mb", type=count, metavar="MB", help="what a job may hold on the disk (default 10240)")
     parser.add_argument(
         "--hypervisor", metavar="process|dummy", help="process: jobs really run; dummy: timed transitions"
@@ -97,6 +101,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         ("--hosts", args.hosts, HOSTS_MAX),
         ("--cores", args.cores, CORES_MAX),
         ("--memory-mb", args.memory_mb, MEMORY_MAX_MB),
+        ("--gpus", args.gpus, GPUS_MAX),
         ("--disk-mb", args.disk_mb, DISK_MAX_MB),
     ):
         if value is not None and value > most:
@@ -107,6 +112,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         "hosts",
         "cores",
         "memory_mb",
+        "gpus",
         "disk_mb",
         "hypervisor",
         "balancer",

@@ -31,11 +31,19 @@ class HostSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Gpu:
+    """A device: `index` among those of the machine, `node` its device node; empty where nothing stands behind it."""
+
+    index: int
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class VmSpec:
     """A VM as a driver sees it.
 
     `cpu` is in cores (0.5 is half a core), `memory_mb` in MiB. `context` holds TEMPLATE/CONTEXT, `attributes` the
-    flat strings of USER_TEMPLATE (for instance PHOENIX_ID).
+    flat strings of USER_TEMPLATE (for instance PHOENIX_ID); `gpus` are those that it has on its host.
     """
 
     vm_id: int
@@ -44,6 +52,7 @@ class VmSpec:
     memory_mb: int
     context: Mapping[str, str]
     attributes: Mapping[str, str]
+    gpus: tuple[Gpu, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

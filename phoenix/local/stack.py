@@ -96,6 +96,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings, network: int 
         "--hosts": settings.hosts,
         "--cores": settings.cores,
         "--memory-mb": settings.memory_mb,
+        "--gpus": settings.gpus,
         "--hypervisor": settings.hypervisor,
         "--core-share": settings.core_share,
         "--grace-s": config.cloud.policy.grace_s,
@@ -108,6 +109,7 @@ def opennebula(config: Config, layout: Layout, settings: Settings, network: int 
     if network is not None:
         options["--job-network"] = network
     words = [str(word) for pair in options.items() for word in pair]
+    words += [word for node in config.opennebula.gpu_devices for word in ("--gpu-device", node)]
     words += config.runtime.log_words(OPENNEBULA)
     words += [f"--{name}" for name in ("steering", "pace") if getattr(settings, name)]
     return Spec(

@@ -22,12 +22,14 @@ JobNetwork = Literal["auto", "own", "machine"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`cores` and `memory_mb`: of each host.  `core_share`: real cores behind one core of a host.  `disk_mb`: what
+    """`cores`, `memory_mb` and `gpus`: of each host (no `gpus`: the configuration's `gpu_devices`, dealt evenly).
+    `core_share`: real cores behind one core of a host.  `disk_mb`: what
     a job may hold on the disk."""
 
     hosts: int = 16
     cores: int = 4
     memory_mb: int = 8192
+    gpus: int = 0
     disk_mb: int = 10_240
     hypervisor: Hypervisor = "process"
     services: Services = "all"

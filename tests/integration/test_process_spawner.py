@@ -40,13 +40,13 @@ async def test_a_frame_that_is_too_large_refuses_that_process_alone(
     spawner: Spawner, stdio: tuple[int, int, int], tmp_path: Path
 ) -> None:
     other = await spawner.run(launch(tmp_path, "sleep", "60"), Containment(), stdio)
-    nursery = spawner.pid
+    pid = spawner.pid
     with pytest.raises(StartError, match=f"too large .* at most {nursery.FRAME_BYTES_MAX}"):
         await spawner.run(launch(tmp_path, "true", X="x" * nursery.FRAME_BYTES_MAX), Containment(), stdio)
     after = await spawner.run(launch(tmp_path, "sh", "-c", "exit 7"), Containment(), stdio)
     assert (await after.wait()).code == 7
     assert other.runs
-    assert spawner.pid == nursery
+    assert spawner.pid == pid
 
 
 async def test_a_frame_that_cannot_be_read_refuses_that_process_alone(

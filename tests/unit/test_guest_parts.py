@@ -73,6 +73,7 @@ class StillMachine:
     def __init__(self, room: Room) -> None:
         self.room = room
         self.cores, self.core_share, self.limited = 4.0, 0.05, True
+        self.environment: dict[str, str] = {}
         self.programs = Programs(path="/phoenix/bin:/usr/bin", web_instance=None)
 
     async def run(self, launch: object, stdio: object) -> None:

@@ -35,6 +35,7 @@ def common(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str,
         "PHOENIX_ATTEMPT": str(boot.attempt),
         "PHOENIX_CORE_SHARE": f"{machine.core_share:g}",
         "PHOENIX_MEMORY_MB": str(boot.memory_mb),
+        **machine.environment,
     }
 
 
@@ -47,7 +48,7 @@ def for_task(job: dict[str, str], command: Command, task: int, local: int) -> di
     """The environment of one launched task: the caller's, over this rank's, under the task's own names."""
     # Where the caller and this rank differ in what is the rank's own, the rank is right.
     own: dict[str, str] = {name: job[name] for name in ("HOME", "TMPDIR", "PATH") if name in job}
-    own |= {name: value for name, value in job.items() if name.startswith(("PHOENIX_", "SLURM_"))}
+    own |= {name: value for name, value in job.items() if name.startswith(("PHOENIX_", "SLURM_", "CUDA_VISIBLE_"))}
     own |= {name: command.environment[name] for name in ("PHOENIX_NTASKS", "PATH") if name in command.environment}
     task_names = {"PHOENIX_TASK_ID": str(task), "PHOENIX_LOCAL_ID": str(local), "SLURM_LOCALID": str(local)}
     return with_slurm_names({**job, **command.environment, **own, **task_names})

@@ -88,6 +88,7 @@ class Machine(Protocol):
     cores: float
     core_share: float
     programs: Programs
+    environment: Mapping[str, str]  # what only the machine knows: which GPUs it has
     limited: bool  # CPU and memory are limited from outside; a program need not limit itself
 
     @property

@@ -46,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hosts", type=int, default=4)
     add("--cores", type=int, default=4, help="cores of each host")
     add("--memory-mb", type=int, default=8192, help="memory of each host")
+    add("--gpus", type=int, default=0, help="GPUs of each host")
+    add("--gpu-device", action="append", default=[], metavar="PATH", help="a device node behind a GPU; may be repeated")
     add("--hypervisor", choices=("dummy", "process"), default="dummy")
     add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds that a step takes")
     add(
@@ -111,7 +113,10 @@ def _driver(options: argparse.Namespace, steering: Steering) -> Driver:
     data, share, grace_s = options.data / "process", options.core_share, options.grace_s
     if options.job_network is not None:
         os.set_inheritable(options.job_network, False)
-    limits = {"disk_mb": options.disk_mb, "network": options.job_network}
+    for node in options.gpu_device:
+        if not Path(node).is_char_device():
+            raise ValueError(f"{node}: a GPU must be a device node of this machine, such as /dev/nvidia0")
+    limits = {"disk_mb": options.disk_mb, "network": options.job_network, "gpus": tuple(options.gpu_device)}
     return cast(Driver, ProcessDriver(data, share, grace_s, options.isolate, **limits))
 
 
@@ -121,6 +126,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         hosts=options.hosts,
         cores=options.cores,
         memory_mb=options.memory_mb,
+        gpus=options.gpus,
+        gpu_devices=tuple(options.gpu_device),
         bind=options.bind,
         port=options.port,
         events_port=options.events_port,

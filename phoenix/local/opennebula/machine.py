@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from phoenix.local.driver import Driver, DriverError, HostSpec, VmSpec
+from phoenix.local.driver import Driver, DriverError, Gpu, HostSpec, VmSpec
 from phoenix.local.opennebula.lifecycle import (
     BOOTED,
     CLEANING,
@@ -357,8 +357,15 @@ class Machine:
 
     def spec(self, vm: Vm) -> VmSpec:
         """The VM as a driver sees it."""
+        host = self.store.hosts.get(vm.counted_on)
         return VmSpec(
-            vm.id, vm.name, vm.cpu, vm.memory_mb, vm.template.vector("CONTEXT") or {}, vm.user_template.strings()
+            vm.id,
+            vm.name,
+            vm.cpu,
+            vm.memory_mb,
+            vm.template.vector("CONTEXT") or {},
+            vm.user_template.strings(),
+            tuple(Gpu(d.index, d.node) for d in host.devices if d.vm_id == vm.id) if host is not None else (),
         )
 
     def host_spec(self, record: History) -> HostSpec:

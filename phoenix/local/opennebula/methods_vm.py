@@ -144,6 +144,8 @@ def migrate(
         raise OneError(XML_RPC_API, f"Wrong migration type {kind}: 0 saves, 1 powers off, 2 powers off hard")
     if host.state == HostState.OFFLINE:
         raise OneError(ACTION, "Host is offline, cannot use it to migrate VM")
+    if vm.state == VmState.ACTIVE and vm.template.has("PCI"):
+        raise OneError(ACTION, f"VM [{vm.id}] has PCI devices: it cannot be migrated while it runs")
     last = vm.history[-1]
     if last.host_id == host.id and datastore_id in (-1, last.datastore_id):
         raise OneError(ACTION, f"VM is already running on host [{host.id}] and datastore [{last.datastore_id}]")

@@ -115,6 +115,17 @@ class HostHardware:
     used_disk_mb: int = 0
 
 
+@dataclass(slots=True)
+class PciDevice:
+    """A GPU of a host.  `slot`: its number there, which is also its address; `index`: its number among the machine's devices;
+    `node`: its device node (empty: nothing stands behind it); `vm_id`: the VM that has it, -1: none."""
+
+    slot: int
+    index: int
+    node: str = ""
+    vm_id: int = -1
+
+
 @dataclass(slots=True, kw_only=True)
 class Host:
     """A host.
@@ -140,6 +151,7 @@ class Host:
     used_memory_kb: int = 0
     probed: bool = False
     vms: dict[int, None] = field(default_factory=dict)
+    devices: list[PciDevice] = field(default_factory=list)
     monitoring: list[Sample] = field(default_factory=list)
 
     @property

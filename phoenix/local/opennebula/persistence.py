@@ -151,6 +151,7 @@ class Persistence:
             configured = seeded.get(host.id)
             if configured is not None:
                 host.cores, host.memory_mb, host.hardware = configured.cores, configured.memory_mb, configured.hardware
+            host.devices = configured.devices if configured is not None else []
         names = {host.name for host in known.values()}
         highest = self._store.next_ids.get("hosts", 0)
         fresh = [host for host in seeded.values() if host.id >= highest and host.name not in names]

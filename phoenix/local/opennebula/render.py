@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from phoenix.local.opennebula import pci
 from phoenix.local.opennebula.model import Cluster, History, Host, Owned, Sample, User, Vm
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import Escaped, escape
@@ -143,7 +144,7 @@ def host(item: Host, cluster: Cluster, usage: tuple[int, int], in_pool: bool = F
         f"<MEM_USAGE>{memory_kb}</MEM_USAGE><CPU_USAGE>{cpu}</CPU_USAGE><TOTAL_MEM>{item.max_memory_kb}</TOTAL_MEM>"
         f"<TOTAL_CPU>{item.max_cpu}</TOTAL_CPU><MAX_MEM>{item.limit_memory_kb}</MAX_MEM><MAX_CPU>{item.limit_cpu}</MAX_CPU>"
         f"<RUNNING_VMS>{len(item.vms)}</RUNNING_VMS><VMS_THREAD>1</VMS_THREAD>{_host_disks(item, in_pool)}"
-        f"<PCI_DEVICES>{hardware.pci_xml if item.probed else ''}</PCI_DEVICES>"
+        f"<PCI_DEVICES>{hardware.pci_xml + pci.render(item.devices) if item.probed else ''}</PCI_DEVICES>"
         f"<NUMA_NODES>{hardware.numa_xml if item.probed else ''}</NUMA_NODES></HOST_SHARE><VMS>{ids(item.vms)}</VMS>"
         f"<TEMPLATE>{item.template.inner_xml()}</TEMPLATE>{monitoring}</HOST>"
     )

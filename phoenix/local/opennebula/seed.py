@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from phoenix.local.opennebula import pci
 from phoenix.local.opennebula.auth import hash_password, new_token
 from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User
 from phoenix.local.opennebula.store import Store
@@ -94,6 +95,7 @@ def new_host(store: Store, settings: Settings, name: str, drivers: tuple[str, st
         memory_mb=settings.memory_mb,
         hardware=settings.hardware,
     )
+    host.devices = pci.devices_of(host.id, settings.hosts, settings.gpus, settings.gpu_devices)
     store.hosts[host.id] = host
     store.clusters[cluster_id].hosts[host.id] = None
     return host

@@ -73,6 +73,8 @@ _READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".c
 class Settings:
     """What an embedded OpenNebula is made of.
 
+    `gpus`: of each host; `gpu_devices`: the device nodes that stand behind them (see `pci`).
+
     `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
     `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
     """
@@ -80,6 +82,8 @@ class Settings:
     hosts: int = 4
     cores: int = 4
     memory_mb: int = 8192
+    gpus: int = 0
+    gpu_devices: tuple[str, ...] = ()
     hardware: HostHardware = field(default_factory=HostHardware)
     bind: str = "127.0.0.1"
     port: int = 0

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from phoenix.local.opennebula import errors
+from phoenix.local.opennebula import errors, pci
 from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User, Vm
 from phoenix.local.opennebula.states import VmState
 
@@ -124,14 +124,16 @@ class Store:
             host = self.hosts.get(vm.counted_on)
             if host:
                 host.vms.pop(vm.id, None)
+                pci.release(vm, host)
         vm.counted_on = host_id
         if host_id >= 0:
             used_cpu, used_kb = self.usage(host_id)
             self.allocated[host_id] = (used_cpu + cpu, used_kb + memory_kb)
             self.hosts[host_id].vms[vm.id] = None
+            pci.take(vm, self.hosts[host_id])
 
     def fits(self, vm: Vm, host: Host) -> None:
-        """Raises `OneError` if the VM does not fit: CPU is asked first, then memory."""
+        """Raises `OneError` if the VM does not fit: CPU is asked first, then memory and PCI devices."""
         cpu, memory_kb = _demand(vm)
         used_cpu, used_kb = self.usage(host.id)
         where = f"virtual machine [{vm.id}] does not fit in host [{host.id}]."
@@ -141,6 +143,8 @@ class Store:
             raise errors.OneError(
                 errors.ACTION, f"{where} Not enough memory: {memory_kb}/{host.limit_memory_kb - used_kb}"
             )
+        if not pci.available(vm, host):
+            raise errors.OneError(errors.ACTION, f"{where} Unavailable PCI device.")
 
 
 def _demand(vm: Vm) -> tuple[int, int]:

@@ -80,7 +80,7 @@ class ProcessDriver:
 
     `core_share`: real cores per virtual core. `grace_s`: SIGTERM to SIGKILL, unless the job asks for another grace.
     `isolate`: "auto", or one of isolation.KINDS to insist. `disk_mb`: what a VM may hold on the disk. `network`: a descriptor
-    of the network namespace that jobs are in; None: the machine's.
+    of the network namespace that jobs are in; None: the machine's.  `gpus`: the device nodes of the machine's GPUs (`devices`).
     """
 
     name = "process"
@@ -94,6 +94,7 @@ class ProcessDriver:
         uid_base: int = UID_BASE,
         disk_mb: int = DISK_MB,
         network: int | None = None,
+        gpus: tuple[str, ...] = (),
     ) -> None:
         self.data_dir = data_dir
         self.core_share = core_share
@@ -101,6 +102,7 @@ class ProcessDriver:
         self._isolate = isolate
         self._uid_base = uid_base
         self._disk_mb = disk_mb
+        self._gpus = gpus
         self._watch: asyncio.Task[None] | None = None
         self._spawner = Spawner()
         self._spawner.network = network
@@ -121,7 +123,7 @@ class ProcessDriver:
         self._ended = ended
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            self._isolation = Isolation(self.data_dir, self._isolate, self._uid_base)
+            self._isolation = Isolation(self.data_dir, self._isolate, self._uid_base, self._gpus)
         except IsolationUnavailableError as error:
             raise DriverError(str(error)) from error
         if self._isolation.users is not None:
@@ -305,6 +307,8 @@ class ProcessDriver:
     async def save(self, vm: VmSpec, host: HostSpec) -> None:
         """Returns when nothing of the VM runs: its room may leave under it (rule 5). Raises `DriverError`."""
         entry = self._running(vm.vm_id)
+        if vm.gpus:
+            raise DriverError(f"VM {vm.vm_id} has GPUs, whose memory cannot be saved: it continues")
         await _say_last(entry)
         entry.guest.door.awake.clear()
         entry.guest.sleep()

@@ -15,6 +15,7 @@ import resource
 from dataclasses import dataclass
 from pathlib import Path
 
+from phoenix.local.driver import Gpu
 from phoenix.local.process.cgroups import Cgroups, CgroupsUnavailableError, Group, tasks_max
 from phoenix.local.process.cleanup import Leavings
 from phoenix.local.process.spawner import Containment
@@ -40,7 +41,7 @@ class Cell:
 class Isolation:
     """Makes and removes cells. Raises `IsolationUnavailableError` if `wished` by name and impossible."""
 
-    def __init__(self, data_dir: Path, wished: str, uid_base: int = UID_BASE) -> None:
+    def __init__(self, data_dir: Path, wished: str, uid_base: int = UID_BASE, gpus: tuple[str, ...] = ()) -> None:
         if wished not in KINDS:
             raise IsolationUnavailableError(f"isolate is {wished!r}; it must be one of {', '.join(KINDS)}")
         self.users: Users | None = None
@@ -55,6 +56,9 @@ class Isolation:
             raise IsolationUnavailableError(f"isolation {wished!r} is not possible: {self.why}")
         if wished == "none":
             self.why = "switched off in the configuration: VMs share one user and can read each other"
+        self.gpus = gpus
+        if gpus and self.users is None:
+            self.why += "; a job can open every GPU that this user can"
 
     def _look(self, data_dir: Path, uid_base: int, with_cgroups: bool) -> None:
         if os.geteuid() != 0:
@@ -91,7 +95,9 @@ class Isolation:
         """For people: the kind, and what is weaker than it could be."""
         return {"isolation": self.kind, **({"why": self.why} if self.why else {})}
 
-    def enclose(self, name: str, department: str, cores: float, memory_mb: int, marker: str) -> Cell:
+    def enclose(
+        self, name: str, department: str, cores: float, memory_mb: int, marker: str, gpus: tuple[Gpu, ...] = ()
+    ) -> Cell:
         """Make the cell of one VM. Raises OSError and `UsersExhaustedError`."""
         uid = self.users.take(department) if self.users is not None else None
         try:
@@ -104,7 +110,14 @@ class Isolation:
             rlimits["RLIMIT_AS"] = max(64, memory_mb) * MEGABYTE  # an address space holds more than what is used
         if uid is not None and (group is None or group.pids is None):
             rlimits["RLIMIT_NPROC"] = tasks_max(cores)  # of the VM, whose alone the uid is
-        held = Containment(cgroups=group.paths if group else (), uid=uid, rlimits=rlimits, marker=marker)
+        given = {gpu.node for gpu in gpus}
+        held = Containment(
+            cgroups=group.paths if group else (),
+            uid=uid,
+            rlimits=rlimits,
+            marker=marker,
+            devices={node: node in given for node in self.gpus} if uid is not None else {},
+        )
         return Cell(held, group, department)
 
     def release(self, cell: Cell) -> None:

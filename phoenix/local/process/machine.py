@@ -15,6 +15,7 @@ import contextlib
 import logging
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from phoenix.local.driver import Usage, VmSpec
@@ -22,6 +23,7 @@ from phoenix.local.guest.machine import Launch, Programs, StartError, Used
 from phoenix.local.guest.workdir import Room
 from phoenix.local.process import processes
 from phoenix.local.process.cgroups import Group
+from phoenix.local.process.devices import visible
 from phoenix.local.process.isolation import Cell, Isolation
 from phoenix.local.process.removal import remove
 from phoenix.local.process.spawner import ChildProcess, Spawner
@@ -43,6 +45,7 @@ class ProcessMachine:
         self.cores = vm.cpu
         self.core_share = share
         self.limited = isolation.limits_cpu
+        self.environment: Mapping[str, str] = visible(vm.gpus, isolation.gpus, fenced=isolation.users is not None)
         self._house = house
         self._life = 1
         self.cell: Cell | None = None
@@ -72,7 +75,7 @@ class ProcessMachine:
         marker = f"{MARKER}{self.path}"
         cores = vm.cpu * self.core_share
         try:
-            self.cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker)
+            self.cell = self._isolation.enclose(str(vm.vm_id), department, cores, vm.memory_mb, marker, vm.gpus)
             room = Room(self.path, self.cell.held.uid)
             room.build()
         except (OSError, UsersExhaustedError) as error:

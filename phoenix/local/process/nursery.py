@@ -28,6 +28,8 @@ stdout and stderr.
    the machine does not let it, arguments are seen by all, as on any machine).
 11. Where jobs have a network of their own, the nursery is in it, and so is whatever it starts: only what serves the machine's
    network, a web instance, goes back there before it drops its rights.  No job can: it has no right to.
+12. A machine with GPUs gives each job the device nodes of its own and closes those of the others (`devices`); a child for which
+   that fails is refused.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ import sys
 import time
 from typing import Any, NoReturn
 
+from phoenix.local.process.devices import fence
 from phoenix.local.process.network import JobsPlace
 from phoenix.local.process.processes import children_of, group_of, kill, kill_group, owned_pids, purge
 
@@ -296,6 +299,8 @@ def _get_ready(request: dict[str, Any], fds: list[int], parent: int) -> None:
         _check_count(path)
     if request.get("serves") and _jobs_place is not None:
         _jobs_place.go_back()
+    if request.get("devices"):
+        fence(request["room"], request["devices"], request["uid"])
     _drop_rights(request)
     if os.getppid() != parent:
         os._exit(EXIT_CANNOT_EXECUTE)

@@ -41,12 +41,15 @@ CLOSE_DEADLINE_S = 12.0  # the nursery gives its own killing ten seconds
 
 @dataclass(frozen=True, slots=True)
 class Containment:
-    """What one VM's processes are held in: cgroup directories, an own uid, limits, and the marker they carry."""
+    """What one VM's processes are held in: cgroup directories, an own uid, limits, and the marker they carry.
+
+    `devices`: device node -> whether they can open it; nodes that are not there are as on the machine."""
 
     cgroups: tuple[str, ...] = ()
     uid: int | None = None
     rlimits: dict[str, int] = field(default_factory=dict)
     marker: str | None = None
+    devices: dict[str, bool] = field(default_factory=dict)
 
     def fields(self) -> dict[str, Any]:
         return {"cgroups": list(self.cgroups), "uid": self.uid, "rlimits": self.rlimits, "marker": self.marker}
@@ -156,6 +159,7 @@ class Spawner:
             "stdin": launch.stdin,
             "sole": launch.sole,
             "serves": launch.serves,
+            "devices": held.devices,
             **held.fields(),
         }
         self._send(request, tuple(os.dup(fd) for fd in stdio))

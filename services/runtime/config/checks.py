@@ -96,6 +96,7 @@ def check_deployment(config: Config, processes: Sequence[str], agents: Sequence[
     problems += _url(config.opennebula.endpoint, ("opennebula", "endpoint"), ("http", "https"))
     if config.opennebula.listens:
         problems += _publisher(config.opennebula.events, ("opennebula", "events"))
+    problems += _gpus(config.opennebula.gpu_devices)
     problems += config_web.check_ports(config.cloud, config.opennebula.hypervisor)
     problems += _listeners(config, processes, agents)
     problems += _log_levels(config.runtime.log_levels, processes)
@@ -285,6 +286,16 @@ def _url(url: str, path: Path_, schemes: tuple[str, ...]) -> Iterator[Problem]:
         yield _problem(path, "a URL with a password", "should hold no password: credentials are files")
     elif not good:
         yield _problem(path, url, f"should be {' or '.join(s + '://HOST:PORT' for s in schemes)}")
+
+
+def _gpus(nodes: Sequence[str]) -> Iterator[Problem]:
+    """One card is one node: a node that is there twice would be given to two jobs."""
+    for place, node in enumerate(nodes):
+        path = ("opennebula", "gpu_devices", place)
+        if not node.startswith("/"):
+            yield _problem(path, node, 'should be the path of a device node, such as "/dev/nvidia0"')
+        elif node in nodes[:place]:
+            yield _problem(path, node, "should be there once")
 
 
 def _publisher(url: str, path: Path_) -> Iterator[Problem]:

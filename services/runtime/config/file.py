@@ -122,6 +122,8 @@ class OpenNebula(_Table, frozen=True, kw_only=True):
 
     `events`: the hook manager's publisher, ``tcp://HOST:PORT`` or ``ipc:///PATH``.  Empty: none, but an embedded OpenNebula's
     own; ``off``: none.
+
+    `gpu_devices`: of the embedded OpenNebula, the device nodes of this machine's GPUs.
     """
 
     endpoint: str = "http://127.0.0.1:2633/RPC2"
@@ -133,6 +135,7 @@ class OpenNebula(_Table, frozen=True, kw_only=True):
     timeout_s: Annotated[float, positive(3600, "of a call")] = 10.0
     template: dict[str, Any] = {}
     hypervisor: Hypervisor | None = None  # of its hosts: what can be done with running VMs (`config.machines`)
+    gpu_devices: tuple[str, ...] = ()
 
     @property
     def listens(self) -> bool:
