@@ -22,7 +22,11 @@ async def main(url: str, department: str, user: str, nkey: str, *command: str) -
 
     inbox = f"_INBOX_{department}.{user}"  # answers arrive nowhere else
     nc = await nats.connect(url, nkeys_seed=nkey, inbox_prefix=inbox, error_cb=on_error)
-    job = {"argv": command, "walltime_s": 600, "request": str(uuid.uuid4())}  # a repeated request with this id adds no job
+    job = {
+        "argv": command,
+        "walltime_s": 600,
+        "request": str(uuid.uuid4()),
+    }  # a repeated request with this id adds no job
     subject = f"phoenix.request.{department}.{user}.job.submit"
     call = asyncio.ensure_future(nc.request(subject, orjson.dumps(job), timeout=5))
     await asyncio.wait({call, denied}, return_when=asyncio.FIRST_COMPLETED)

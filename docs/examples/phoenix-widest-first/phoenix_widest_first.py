@@ -64,7 +64,7 @@ def plan(situation: Situation) -> Plan:
 
 def width(chosen: Settings, shape: Shape) -> int:
     """Rule 2."""
-    return shape.nodes if chosen.by == "hosts" else shape.nodes * shape.cores
+    return shape.nodes if chosen.by == "hosts" else shape.all.cores
 
 
 def _push(heap: list[Turn], chosen: Settings, situation: Situation, lane: Lane, taken: int) -> None:

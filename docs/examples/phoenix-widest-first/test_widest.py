@@ -3,11 +3,11 @@
 from phoenix_widest_first import ORDER, Settings, width
 from phoenix_widest_last import choose
 
-from phoenix.plugin.policies import BatchPolicy, Shape
+from phoenix.plugin.policies import BatchPolicy, Shape, Size
 from phoenix.policy_check import check_order, check_victims
 from phoenix.policy_check.department import Case, Department, HostCase, JobCase
 
-HOSTS = (HostCase(4, 8192, False), HostCase(4, 8192, False))
+HOSTS = (HostCase(Size(4, 8192), cordoned=False), HostCase(Size(4, 8192), cordoned=False))
 
 
 def started(by: str, *jobs: JobCase) -> list[str]:
@@ -22,15 +22,15 @@ def test_they_keep_the_rules() -> None:
 
 
 def test_the_widest_starts_first() -> None:
-    assert started("cores", JobCase(cores=1), JobCase(cores=4), JobCase(nodes=2, cores=3)) == ["3", "1"]
-    assert started("cores", JobCase(cores=4), JobCase(nodes=2, cores=1)) == ["1"]
-    assert started("hosts", JobCase(cores=4), JobCase(nodes=2, cores=1)) == ["2"]
+    assert started("cores", JobCase(size=Size(1, 256)), JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(3, 256))) == ["3", "1"]
+    assert started("cores", JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(1, 256))) == ["1"]
+    assert started("hosts", JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(1, 256))) == ["2"]
 
 
 def test_priority_goes_before_width() -> None:
-    assert started("cores", JobCase(cores=4, nodes=2), JobCase(priority=1)) == ["2"]
+    assert started("cores", JobCase(nodes=2, size=Size(4, 256)), JobCase(priority=1)) == ["2"]
 
 
 def test_what_is_wide() -> None:
-    assert width(Settings(), Shape(2, 3, 256, False)) == 6
-    assert width(Settings(by="hosts"), Shape(2, 3, 256, False)) == 2
+    assert width(Settings(), Shape(2, Size(3, 256), False)) == 6
+    assert width(Settings(by="hosts"), Shape(2, Size(3, 256), False)) == 2
