@@ -22,7 +22,8 @@ def test_they_keep_the_rules() -> None:
 
 
 def test_the_widest_starts_first() -> None:
-    assert started("cores", JobCase(size=Size(1, 256)), JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(3, 256))) == ["3", "1"]
+    narrow, whole, wide = (JobCase(nodes=nodes, size=Size(cores, 256)) for nodes, cores in ((1, 1), (1, 4), (2, 3)))
+    assert started("cores", narrow, whole, wide) == ["3", "1"]
     assert started("cores", JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(1, 256))) == ["1"]
     assert started("hosts", JobCase(size=Size(4, 256)), JobCase(nodes=2, size=Size(1, 256))) == ["2"]
 
