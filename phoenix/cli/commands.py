@@ -61,7 +61,7 @@ COMMANDS: Final = (
     Command("release", "lift a hold", _WORK, reads=True),
     Command(
         "lease",
-        "reserve reserve machines for a time: create, list, show, extend, cancel",
+        "reserve machines for a time: create, list, show, extend, cancel",
         _WORK,
         ("create", "list", "show", "extend", "cancel"),
         reads=True,

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rank", type=at_least_zero, metavar="R", help="the output of this node of a multi-node job (default 0)"
     )
     parser.add_argument(
-        "--attempt", type=_attempt, metavar="N", help="the output the output of this attempt (default: the latest)"
+        "--attempt", type=_attempt, metavar="N", help="the output of this attempt (default: the latest)"
     )
     parser.add_argument(
         "--save", nargs="?", const="", metavar="FILE", help="write it to a file; %%j is the job, - stdout"

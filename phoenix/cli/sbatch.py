@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--exclusive", action="store_true", default=None, help="exclusive use of whole hosts")
     size.add_argument("-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b")
     _add_order(parser.add_argument_group("order"))
-    share = parser.add_argument_group("one of the one of the services that share a department")
+    share = parser.add_argument_group("one of the services that share a department")
     share.add_argument("--service", metavar="S", help="whose job it is: one of the department's services")
     share.add_argument(
         "--short", action="store_true", default=None, help="it is short, whatever --time says: it may borrow"
