@@ -150,6 +150,7 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
     disposal: Disposal
     why: Reason
     hold: bool = False  # of one that is requeued: it is to be held until a person releases it
+    hold_reason: Reason | None = None  # why, if `hold`
     cause: Cause | None = (
         None  # what decisions and accounts go by; it is written with the reason, that of older journals too
     )

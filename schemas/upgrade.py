@@ -2,7 +2,7 @@
 
 Rules
   1. Format 1 of the envelope: reasons were a code and a table of parameters (`reasons.reading`); `quota.changed` named its
-     claimants, and `unit.placed` whence an attempt was moved, in the reason alone.
+     claimants, `unit.placed` whence an attempt was moved, and `attempt.closed` why its unit is held, in the reason alone.
   2. Whatever format: a reason that this version does not know becomes `Newer`, and the fact is as valid as it was.
 """
 
@@ -52,7 +52,16 @@ def _placed(_fields: Mapping[str, Any], reason: because.Reason) -> dict[str, Any
     return {"moved_from": reason.from_hosts} if isinstance(reason, because.Balanced) else {}
 
 
+def _closed(fields: Mapping[str, Any], reason: because.Reason) -> dict[str, Any]:
+    if not fields.get("hold"):
+        return {}
+    said = because.fields(reason)
+    told = {name: said[name] for name in ("failed", "vm", "refused", "refused_why") if name in said}
+    return {"hold_reason": {"code": "held", **told}}
+
+
 _ADDED: Final[dict[str, Callable[[Mapping[str, Any], because.Reason], dict[str, Any]]]] = {
     "quota.changed": _quota,
     "unit.placed": _placed,
+    "attempt.closed": _closed,
 }

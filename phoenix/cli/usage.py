@@ -41,6 +41,7 @@ HOST_HEAD: Final = (
 CORE_HEAD: Final = ("OF CORE-HOURS", "USED", "%", "LOST", "FAILED", "JOBS", "ENDED", "PREEMPTED", "MEAN WAIT")
 _MEANINGS: Final = {
     "(production)": "production of its own",
+    "(no claimant)": "no department: a window, hosts taken out of use, or a changed configuration",
     "(batch_share)": "other batch departments, by guarantee or weight",
     "(web_share)": "other web departments, by priority, guarantee or weight",
     "(window)": "another guarantee or maximum at that hour",

@@ -66,7 +66,7 @@ def follow(world: World, loads: list[tuple[float, int]], every_s: float) -> list
             fact = f.LoadObserved(dept="web", start=world.now - every_s, end=world.now, utilisation=used, samples=1)
             world.write("scheduler.web", fact)
             before = core.state.target
-            wanted, reason = core.desired(world.now)
+            wanted, reason = core.desired(world.now)[:2]
             assert type(reason) is not because.FlapBudget or (
                 wanted == before and because.fields(reason)["wanted"] < wanted
             )  # type: ignore[operator]

@@ -22,11 +22,15 @@ from tests.support.admission import LEO, MIA, Fold, cloud, fold
 from tests.support.closing import left_out
 
 STUCK = because.EndedVm(vm="no boot disk", failed=5, began=False)
+NEVER_STARTS = because.Held(vm="no boot disk", failed=5)
 
 
 def hands_back(world: Fold, unit: str, hold: bool = True, attempt: int = 1, dept: str = "hpc") -> None:
     """Its scheduler asks that it is held."""
-    fact = f.AttemptClosed(unit=unit, attempt=attempt, disposal=f.Disposal.REQUEUE, why=STUCK, hold=hold)
+    reason = NEVER_STARTS if hold else None
+    fact = f.AttemptClosed(
+        unit=unit, attempt=attempt, disposal=f.Disposal.REQUEUE, why=STUCK, hold=hold, hold_reason=reason
+    )
     assert world.put(fact, writer=f"scheduler.{dept}") is None
 
 
@@ -39,7 +43,7 @@ def handed_back(hold: bool = True) -> tuple[Fold, str]:
 
 
 def held(job: str) -> f.JobHeld:
-    return f.JobHeld(job=job, user="", reason=because.Held(vm="no boot disk", failed=5))
+    return f.JobHeld(job=job, user="", reason=NEVER_STARTS)
 
 
 # ------------------------------------------------------------------------------------------------------------------ holds

@@ -156,10 +156,11 @@ PROVEN = {str(n): True for n in range(3)}
     ],
 )
 def test_what_did_not_begin_starts_again_or_is_held(again: Again | None, counted: bool, failed: int | None) -> None:
-    closing = start_again("1", 2, again, because.EndedVm(vm="x"), counted=counted)
+    closing = start_again("1", 2, again, because.EndedVm(vm="x"), {"vm": "x"}, counted=counted)
     told = {"failed": failed} if failed else {}
     assert closing.why == because.EndedVm(vm="x", began=False, **told)
     assert (closing.disposal, closing.hold) == (Disposal.REQUEUE, failed is not None)
+    assert closing.hold_reason == (because.Held(failed=failed, vm="x") if failed else None)
 
 
 def test_loads_are_hosts_by_name_with_who_lives_there_and_without_the_cordoned() -> None:

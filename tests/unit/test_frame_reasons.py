@@ -2,7 +2,7 @@
 
 Read is what a syntax tree shows: an attribute of a reason, its type, its code, a comparison with a kind of reasons, or a
 sentence.  Labels of metrics that count by the kind of a reason are explanation: the monitor takes them by the reason's `code`,
-in the functions of `LABELS` alone.  `OPEN` is what still reads one, to be empty: it may only get shorter.
+in the functions of `LABELS` alone.
 """
 
 from __future__ import annotations
@@ -15,20 +15,10 @@ REASONS = ("reason", "why", "given_up", "failed_why")  # names of fields and var
 LABELS = {
     "services/monitor/core/counters.py _quota",
     "services/monitor/core/service_levels.py _closed",
-    "services/monitor/core/accounting.py _quota",
 }
 NO_DECISION = {
     "services/scheduler/core/policies/plugged.py wrong_reason",  # whether a plug-in has given one
     "services/domain/specs.py _mistyped",  # an error's text, of that name
-}
-OPEN = {
-    "services/admission/core/admission.py _held",  # what the closing says, into the reason of the hold
-    "services/monitor/core/monitor.py reason",  # which of two reasons a row shows
-    "services/scheduler/core/batch/best_effort.py _pick",  # any hosts will do if it is in turn
-    "services/scheduler/core/web/autoscaler.py by_word",  # whose word the load is, and in which requests
-    "services/scheduler/core/web/autoscaler.py _in_requests",
-    "services/scheduler/core/web/autoscaler.py whose",
-    "services/scheduler/core/web/core.py _cause",  # a person's word goes on to the instance's reason
 }
 
 
@@ -81,7 +71,7 @@ def readers(path: Path) -> set[str]:
 
 def test_no_decision_and_no_account_reads_a_reason() -> None:
     found = {reader for path in files() for reader in readers(path)}
-    assert found - LABELS - NO_DECISION == OPEN
+    assert found - LABELS - NO_DECISION == set()
     assert found >= LABELS
 
 

@@ -81,7 +81,9 @@ class Yard:
 
 def in_turn(*hosts: str) -> Order:
     """Jobs 2, 3, … start there."""
-    starts = [Start(str(n), shape(), (host,), because.FirstFit()) for n, host in enumerate(hosts, start=2)]
+    starts = [
+        Start(str(n), shape(), (host,), because.FirstFit(), anywhere=True) for n, host in enumerate(hosts, start=2)
+    ]
     return Order(lambda _: Plan(starts))
 
 
@@ -149,7 +151,7 @@ def test_what_is_free_and_no_production_can_use_is_best_efforts() -> None:
 def test_a_start_behind_a_reservation_has_the_hosts_that_were_chosen_for_it(
     code: because.Kind, hosts: str, victims: tuple[str, ...]
 ) -> None:
-    order = Order(lambda _: Plan([Start("2", shape(), ("a",), code())]))
+    order = Order(lambda _: Plan([Start("2", shape(), ("a",), code(), anywhere=code is because.FirstFit)]))
     assert Yard("abc", FULL, {"2": shape()}).plan(order) == [("2", hosts, victims)]
     gone = Order(lambda _: Plan([Start("2", shape(), ("z",), because.Backfill())]))
     assert Yard("abc", FULL, {"2": shape()}).plan(gone) == [("2", "z", ())], "as the order has it"
@@ -177,8 +179,8 @@ def test_best_effort_that_waits_is_production_to_no_order() -> None:
 
 def test_after_a_start_elsewhere_than_planned_the_rest_is_planned_anew() -> None:
     starts = [
-        Start("2", shape(), ("a",), because.FirstFit()),
-        Start("3", shape(), ("d",), because.FirstFit()),
+        Start("2", shape(), ("a",), because.FirstFit(), anywhere=True),
+        Start("3", shape(), ("d",), because.FirstFit(), anywhere=True),
     ]
     assert Yard("abcd", FULL, {"2": shape(), "3": shape()}).plan(Order(lambda _: Plan(starts))) == [("2", "c", ())]
 

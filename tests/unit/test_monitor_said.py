@@ -112,7 +112,7 @@ def test_days_of_a_long_run_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert office.of()["held_s"] == 4.5 * 86_400  # what is kept
 
 
-@pytest.mark.parametrize(("claimants", "to"), [(("bio", "chem"), ("bio", "chem")), ((), ("(batch_share)",))])
+@pytest.mark.parametrize(("claimants", "to"), [(("bio", "chem"), ("bio", "chem")), ((), ("(no claimant)",))])
 def test_for_whom_a_share_is_given_back(claimants: tuple[str, ...], to: tuple[str, ...]) -> None:
     kinds = {"hpc": "batch", "bio": "batch", "chem": "batch", "web": "web"}
     config = CloudConfig(name="c", departments=tuple(_department(name, kind) for name, kind in kinds.items()))

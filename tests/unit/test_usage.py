@@ -84,8 +84,8 @@ def test_a_preempted_job_loses_its_work_to_whom_the_notice_names() -> None:
     ("closing", "notice", "to"),
     [
         (because.Preempted, because.WebDemand, {"(production)": 40.0}),
-        (because.Reclaimed, because.Cordoned, {"(cordoned)": 40.0}),
-        (because.HostTaken, because.BatchShare, {"(batch_share)": 40.0}),
+        (because.Reclaimed, because.Cordoned, {"(no claimant)": 40.0}),
+        (because.HostTaken, because.BatchShare, {"(no claimant)": 40.0}),
         (because.Walltime, because.WebDemand, {}),
         (because.EndedVm, because.WebDemand, {}),
     ],
@@ -107,7 +107,7 @@ def test_to_whom_it_was_lost_if_nobody_is_named(
         ("web_demand", {"department": "shop"}, {"shop": 40.0}),
         ("web_share", {"department": "shop, web"}, {"shop": 20.0, "web": 20.0}),
         ("lending", {"lender": "bio", "borrower": "hpc"}, {"bio": 40.0}),
-        ("batch_share", {"department": "hpc"}, {"(batch_share)": 40.0}),
+        ("batch_share", {"department": "hpc"}, {"(no claimant)": 40.0}),
     ],
 )
 def test_to_whom_it_was_lost_as_old_journals_say(code: str, params: dict[str, str], to: dict[str, float]) -> None:
@@ -492,13 +492,17 @@ def held_by(lines: list[list[str]]) -> float:
 
 
 def test_who_wants_the_hosts_of_a_share_is_named_and_else_it_is_told_in_words() -> None:
-    for claimants, to in ((("bio",), "bio"), ((), "(batch_share)")):
+    for claimants, to in ((("bio",), "bio"), ((), "(no claimant)")):
         office = Office(batch("hpc"), batch("bio"), batch("phys"))
         job = running(office)
         office.notice(0, because.BatchShare, claimants, department="hpc")
         office.close(job, Disposal.REQUEUE)
         assert office.of()["lost_to"] == {to: 40.0}
-        said = "to bio." if to == "bio" else "to other batch departments, by guarantee or weight."
+        said = (
+            "to bio."
+            if to == "bio"
+            else "to no department: a window, hosts taken out of use, or a changed configuration."
+        )
         assert said in command.render(office.ask())
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.causes import Basis
 from schemas.facts import Disposal
 from schemas.releases import Release
 from services.domain.core import NEVER
@@ -18,6 +19,7 @@ from services.scheduler.core.web import claim as web_claim
 from services.scheduler.core.web import rolls as web_rolls
 from services.scheduler.core.web import termination
 from services.scheduler.core.web.answers import Bucket
+from services.scheduler.core.web.autoscaler import Number
 from services.scheduler.core.web.claim import HOSTS_MAX, Room
 from services.scheduler.core.web.core import Said, WebCore
 from services.scheduler.core.web.hosts import Picture
@@ -159,22 +161,32 @@ def test_a_roll_claims_no_more_beside_than_its_surge(
 
 
 @pytest.mark.parametrize(
-    ("by_person", "target", "reason", "code", "found"),
+    ("by_person", "number", "code", "found"),
     [
-        (True, 3, because.AtMinimum(), because.ScaleUp, because.ScaledByPerson(instances=3)),
-        (True, 4, because.AtMinimum(), because.ScaleUp, because.ScaleUp(instances=4)),
-        (False, 3, because.AtMinimum(), because.ScaleUp, because.ScaleUp(instances=3)),
-        (False, 3, because.ScaledByPerson(), because.ScaleDown, because.ScaledByPerson(instances=3)),
-        (False, 3, because.Claimed(by="ann"), because.ScaleUp, because.ScaleUp(instances=3, by="ann")),
-        (False, 3, because.Claimed(by="ann"), because.ScaleDown, because.ScaleDown(instances=3)),
+        (True, Number(3, because.AtMinimum()), because.ScaleUp, because.ScaledByPerson(instances=3)),
+        (True, Number(4, because.AtMinimum()), because.ScaleUp, because.ScaleUp(instances=4)),
+        (False, Number(3, because.AtMinimum()), because.ScaleUp, because.ScaleUp(instances=3)),
+        (
+            False,
+            Number(3, because.ScaledByPerson(), Basis.PERSON),
+            because.ScaleDown,
+            because.ScaledByPerson(instances=3),
+        ),
+        (
+            False,
+            Number(3, because.Claimed(by="ann"), by="ann"),
+            because.ScaleUp,
+            because.ScaleUp(instances=3, by="ann"),
+        ),
+        (False, Number(3, because.Claimed(by="ann"), by="ann"), because.ScaleDown, because.ScaleDown(instances=3)),
     ],
 )
 def test_an_instance_comes_or_goes_by_a_persons_word_or_the_loads(
-    by_person: bool, target: int, reason: Any, code: because.Kind, found: Any
+    by_person: bool, number: Number, code: because.Kind, found: Any
 ) -> None:
     web = core(Site("ss"))
     web.state.by_person, web.state.target = by_person, 3
-    assert web._cause(target, reason, up=code is because.ScaleUp) == found
+    assert web._cause(number, up=code is because.ScaleUp) == found
 
 
 def told(
@@ -304,7 +316,7 @@ def test_what_serves_in_a_snapshot_that_knows_no_releases_is_a_way_back() -> Non
 def said_of(found: WebCore, target: int, step: Step | None = None, now: float = 0.0) -> Said:
     """A decision that has said nothing yet, where so many instances are wanted."""
     said = found.said(now)
-    said.target, said.reason, said.step = target, because.AtMinimum(), step or said.step
+    said.target, said.number, said.step = target, Number(target, because.AtMinimum()), step or said.step
     return said
 
 

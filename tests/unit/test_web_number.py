@@ -51,7 +51,7 @@ def number(
     at: State, *, most: int = 10, now: float = NOW, usual: tuple[str, ...] = (), **fields: Any
 ) -> tuple[int, because.Kind, dict[str, Any]]:
     terms = policy(**fields)
-    count, reason = Autoscaler(terms, usual).desired(at, most, now)
+    count, reason = Autoscaler(terms, usual).desired(at, most, now)[:2]
     return count, type(reason), dict(because.fields(reason))
 
 
@@ -332,10 +332,11 @@ def test_by_whose_word_and_in_which_requests_is_told_with_the_number() -> None:
     _, _, params = number(at)
     assert (params["requests_per_s"], params["requests_per_instance"], params["load_by"]) == (12.346, 10.0, ["zoe"])
     assert "load_by" not in number(at, usual=("zoe",))[2]
-    for told, looked_s in (({}, 0.0), ({"window_s": 2.0}, 2.0), ({"window_s": 2.0, "held_s": 9.0}, 9.0)):
+    windows = {"up_window_s": 2.0, "down_window_s": 9.0, "window_s": 4.0}
+    for rule, looked_s in (("target-tracking", 9.0), ("threshold", 4.0)):
         for at_s, so in ((looked_s, True), (looked_s + 0.1, False)):
-            reason = Autoscaler(policy()).by_word(state(load_by={"zoe": NOW - at_s}), because.UtilisationLow(**told))
-            assert ("load_by" in because.fields(reason)) is so
+            told = number(state(load_by={"zoe": NOW - at_s}), rule=rule, **windows)[2]
+            assert ("load_by" in told) is so
     assert "requests_per_s" not in number(state(rate=None, per_instance=10.0))[2]
     assert "requests_per_s" not in number(state(rate=1.0, per_instance=None))[2]
 

@@ -58,7 +58,7 @@ def number(world: World) -> tuple[int | None, because.Kind]:
 
 def asks(world: World) -> tuple[int, because.Kind]:
     """What is asked for now."""
-    wanted, reason = core(world).desired(world.now)
+    wanted, reason = core(world).desired(world.now)[:2]
     return wanted, type(reason)
 
 

@@ -171,7 +171,7 @@ class AdmissionCore:
         self._state.begun_with.pop(fact.unit, None)
         self._keep_logs(fact.unit)
         if isinstance(fact, f.AttemptClosed) and fact.hold:
-            self._state.holds[fact.unit] = fact.why
+            self._state.holds[fact.unit] = fact.hold_reason or because.Held()
         self._count_final(fact.unit)
 
     def _held_or_let_go(self, _fact: f.Held | f.Resumed, _meta: Meta) -> None:
@@ -347,7 +347,7 @@ class AdmissionCore:
         units = self.custody.state.units
         for name, why in self._state.holds.items():
             if name in units and units[name].state == "pending" and not units[name].held:
-                yield f.JobHeld(job=name, user="", reason=_held(why))
+                yield f.JobHeld(job=name, user="", reason=why)
 
     def _began(self) -> Iterator[Fact]:
         """Attempts of which each rank runs again, in the VM of the one before."""
@@ -498,9 +498,3 @@ def accounts(user: str, quality: str) -> tuple[Account, ...]:
     """Where a job is counted for `jobs_submitted_max`."""
     own = (Account("", user),)
     return (*own, Account(quality, user), Account(quality, "")) if quality else own
-
-
-def _held(why: Reason) -> Reason:
-    """Why nobody has held it: what the closing of its last attempt says."""
-    said = because.fields(why)
-    return because.Held(**{name: said[name] for name in ("failed", "vm", "refused", "refused_why") if name in said})

@@ -65,6 +65,9 @@ OWN_PRODUCTION: Final = "(production)"
 SILENCE_MAX_MS: Final = (
     60 * DAY_MS
 )  # no fact for longer: most of it is measured by the day, or its hours would take minutes
+NO_CLAIMANT: Final = (
+    "(no claimant)"  # no department wanted the hosts: a window, hosts taken out of use, a changed configuration
+)
 _NO_NOTICE: Final = {Cause.PREEMPTED: OWN_PRODUCTION, Cause.DRAINED: "(cordoned)"}  # who has the host
 _AGAIN: Final = (Disposal.REQUEUE, Disposal.KILL)
 _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
@@ -192,8 +195,8 @@ class Accounting:
         return self.state.fresh.span(self.state.fresh.begin(self.state.at), dept)
 
     def _quota(self, fact: f.QuotaChanged) -> None:
-        if fact.hosts < self.custody.held(fact.dept) and fact.reason is not None:
-            self.state.claimants[fact.dept] = fact.claimants or (f"({fact.reason.code})",)
+        if fact.hosts < self.custody.held(fact.dept):
+            self.state.claimants[fact.dept] = fact.claimants or (NO_CLAIMANT,)
         self.hosts.weigh(fact.dept)
 
     def _configured(self, fact: f.ConfigAdopted) -> None:

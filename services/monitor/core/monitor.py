@@ -354,7 +354,7 @@ class MonitorCore:
         job = self.state.jobs.get(job_of(unit.id))
         state = unit_state(unit)
         cause = self.causes.of(job) if job is not None and state in ("pending", "held") else None
-        if state == "held" and (cause is None or type(cause) is not because.DependencyFailed):
+        if state == "held" and (job is None or not self.causes.never(job)):
             # to release it is what helps first; where it can never start, not even that
             cause = self.state.holds.get(unit.id)
         if state == "starting":

@@ -15,6 +15,8 @@ Rules
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 from schemas import reasons as because
 from schemas.facts import Dependency
 from schemas.ids import element_id, job_of
@@ -23,6 +25,8 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit
 from services.monitor.core.job import Job
 from services.monitor.core.limited import Limited
+
+Verdict: TypeAlias = Literal["waits", "never"]  # of a dependency that keeps a job from starting
 
 
 class Causes:
@@ -73,24 +77,28 @@ class Causes:
     def of(self, job: Job) -> Reason | None:
         """Why its pending units may not start; None if hosts are all they wait for."""
         verdicts = [(self._verdict(dependency), dependency) for dependency in job.after]
-        for wanted in (because.DependencyFailed, because.Dependency):
-            for code, dependency in verdicts:
-                if code is wanted:
-                    return code(condition=dependency.condition, job=dependency.job)
+        for wanted, kind in (("never", because.DependencyFailed), ("waits", because.Dependency)):
+            for verdict, dependency in verdicts:
+                if verdict == wanted:
+                    return kind(condition=dependency.condition, job=dependency.job)
         running = len(self.open.get(job.job, ()))
         if job.throttle and running >= job.throttle:
             return because.ArrayThrottle(running=running)
         own_time = job.terms is not None and job.terms.local  # rule 4
         return None if own_time else self.limited.of(job)
 
-    def _verdict(self, dependency: Dependency) -> type[because.Dependency | because.DependencyFailed] | None:
+    def never(self, job: Job) -> bool:
+        """None of its pending units can ever start."""
+        return any(self._verdict(dependency) == "never" for dependency in job.after)
+
+    def _verdict(self, dependency: Dependency) -> Verdict | None:
         job = self.jobs.get(job_of(dependency.job))
         if job is None:
             return None  # rule 2
         if dependency.job != job.job:
             return _element(dependency, self.custody.state.units.get(dependency.job))
         if dependency.condition == "after":
-            return because.Dependency if job.begun < job.units else None
+            return "waits" if job.begun < job.units else None
         return _of(dependency, over=job.final >= job.units, bad=job.bad > 0)
 
     def restated(self) -> list[str]:
@@ -114,17 +122,17 @@ class Causes:
         return found
 
 
-def _element(dependency: Dependency, unit: Unit | None) -> type[because.Dependency | because.DependencyFailed] | None:
+def _element(dependency: Dependency, unit: Unit | None) -> Verdict | None:
     if unit is None:
         return None
     if dependency.condition == "after":
-        return None if unit.state == "final" or unit.began_at is not None else because.Dependency
+        return None if unit.state == "final" or unit.began_at is not None else "waits"
     return _of(dependency, over=unit.state == "final", bad=unit.state == "final" and unit.final != "completed")
 
 
-def _of(dependency: Dependency, *, over: bool, bad: bool) -> type[because.Dependency | because.DependencyFailed] | None:
+def _of(dependency: Dependency, *, over: bool, bad: bool) -> Verdict | None:
     if dependency.condition == "afterok" and bad:
-        return because.DependencyFailed
+        return "never"
     if not over:
-        return because.Dependency
-    return because.DependencyFailed if dependency.condition == "afternotok" and not bad else None
+        return "waits"
+    return "never" if dependency.condition == "afternotok" and not bad else None

@@ -57,7 +57,7 @@ NOTHING_TOLD: Final = Told()
 
 
 def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
-    target, reason = core.desired(now)
+    target, reason = core.desired(now)[:2]
     held, wanted = core.custody.held(core.dept), core.custody.state.demands.get(core.dept, 0)
     active, found = len(core.inventory.active), [*not_ready(core, now), reason]
     if core.missing(now):
@@ -116,7 +116,7 @@ def refused(core: WebCore, told: Told) -> list[Reason]:
 
 def unseen(core: WebCore, now: float, told: Told) -> list[Reason]:
     """Rule 4."""
-    (target, _), serving, policy = core.desired(now), core.state.serving, core.policy
+    target, serving, policy = core.desired(now).instances, core.state.serving, core.policy
     if told.waiting is None or serving < target or target >= policy.instances_max:
         return []
     if told.utilisation is not None and told.utilisation > level(policy):  # the rule sees it, and is about to act

@@ -27,7 +27,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from schemas import reasons as because
 from schemas.reasons import Reason
@@ -39,8 +39,6 @@ from services.scheduler.core.state.forecast import Ending, Forecast
 from services.scheduler.core.state.queue import Queue
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Shape
-
-IN_TURN: Final = (because.HeadOfQueue, because.FirstFit, because.ShortestFirst)  # rule 4: any hosts will do
 
 
 class BestEffort(NamedTuple):
@@ -220,7 +218,7 @@ def _pick(start: Start) -> Pick:
     def those(room: Room) -> tuple[str, ...] | None:
         return hosts if all(name in room.free and room.free[name].fits(shape) for name in hosts) else None
 
-    return (lambda room: room.pick(shape)) if type(start.reason) in IN_TURN else those
+    return (lambda room: room.pick(shape)) if start.anywhere else those
 
 
 def _part(queue: Queue, *, best_effort: bool) -> Queue:

@@ -67,7 +67,8 @@ class Dispositions:
         state = self.jobs.state
         again = state.again.get(unit.id)
         if is_launch_failure(unit, cause):
-            return start_again(unit.id, unit.attempt, again, why, counted=is_counted(state, cause))
+            words, counted = self._words(unit), is_counted(state, cause)
+            return start_again(unit.id, unit.attempt, again, why, words, counted=counted)
         return requeue(unit.id, unit.attempt, again, self.policy(), cause, why)
 
     def _words(self, unit: Unit) -> dict[str, Any]:
@@ -159,12 +160,18 @@ def saves(unit: Unit, wish: OnReclaim, used_s: float) -> bool:
     return wish in ("suspend", "migrate") and (unit.began_at is not None or used_s > 0)
 
 
-def start_again(unit: str, attempt: int, again: Again | None, why: Reason, *, counted: bool) -> f.AttemptClosed:
-    """It ended before it began: back into the queue, or held (`launches`).  `counted`: `launches.is_counted`."""
+def start_again(
+    unit: str, attempt: int, again: Again | None, why: Reason, words: dict[str, Any], *, counted: bool
+) -> f.AttemptClosed:
+    """It ended before it began: back into the queue, or held (`launches`).  `words`: what OpenNebula reported of it; `counted`:
+    `launches.is_counted`."""
     held = counted and is_its_own(again)
     failed = again.launches + 1 if held and again is not None else None
     why = msgspec.structs.replace(why, began=False, failed=failed)
-    return f.AttemptClosed(unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held)
+    reason = because.Held(failed=failed, **words) if held else None
+    return f.AttemptClosed(
+        unit=unit, attempt=attempt, disposal=Disposal.REQUEUE, why=why, hold=held, hold_reason=reason
+    )
 
 
 def requeue(

@@ -216,7 +216,8 @@ class _Pass:
         lines = self._now(shape, now + length_s) if length_s < self._refused.get(shape, NEVER) else []
         starts = bool(lines)
         if starts:
-            self.found.append(Start(place.unit, shape, tuple(line.name for line in lines), self._reason()))
+            hosts = tuple(line.name for line in lines)
+            self.found.append(Start(place.unit, shape, hosts, self._reason(), anywhere=not self.reserved))
             since, until, overdue = ALWAYS, now + length_s, False
         else:
             self._give_up(shape, length_s)

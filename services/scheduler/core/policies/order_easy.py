@@ -88,9 +88,9 @@ class _Pass:
         if number < len(units) and self.started.get(lane.key, 0) < self.queue.allowance(lane):
             heapq.heappush(self.heap, Stream(units[number], number, lane, brief))
 
-    def _start(self, stream: Stream, hosts: tuple[str, ...], why: Reason) -> None:
+    def _start(self, stream: Stream, hosts: tuple[str, ...], why: Reason, *, anywhere: bool = False) -> None:
         lane = stream.lane
-        self.found.append(Start(stream.place.unit, lane.key.shape, hosts, why))
+        self.found.append(Start(stream.place.unit, lane.key.shape, hosts, why, anywhere=anywhere))
         self.started[lane.key] = self.started.get(lane.key, 0) + 1
         self._push(lane, stream.next + 1, stream.brief)
 
@@ -101,7 +101,7 @@ class _Pass:
             shape = stream.lane.key.shape
             hosts = None if shape in self.full else self.room.take(shape)
             if hosts is not None:
-                self._start(stream, hosts, self._in_turn())
+                self._start(stream, hosts, self._in_turn(), anywhere=True)
                 continue
             if shape not in self.full:
                 self.full[shape] = None

@@ -36,6 +36,6 @@ def plan(situation: Situation) -> Plan:
         if hosts is None:
             break
         heapq.heappop(heap)
-        found.append(Start(place.unit, lane.key.shape, hosts, because.HeadOfQueue()))
+        found.append(Start(place.unit, lane.key.shape, hosts, because.HeadOfQueue(), anywhere=True))
         push_next(heap, queue, lane, taken + 1)
     return Plan(found)

@@ -49,7 +49,7 @@ def _fill(
             full[shape] = None
             passed = _earlier(passed, place)
             continue
-        found.append(Start(place.unit, shape, hosts, _reason(place, passed)))
+        found.append(Start(place.unit, shape, hosts, _reason(place, passed), anywhere=True))
         push_next(heap, queue, lane, taken + 1)
     return found
 

@@ -58,6 +58,6 @@ def _fill(situation: Situation, heap: list[Stream]) -> list[Start]:
             full[shape] = None
             continue
         unit, started[lane.key] = places[taken].unit, already + 1
-        found.append(Start(unit, shape, hosts, because.ShortestFirst(limit_s=length_s)))
+        found.append(Start(unit, shape, hosts, because.ShortestFirst(limit_s=length_s), anywhere=True))
         _push(heap, length_s, places, taken + 1, lane)
     return found

@@ -56,6 +56,10 @@ def level(policy: WebPolicy) -> float:
 
 
 class Rule(NamedTuple):
+    """`looks_back_s`: how far back the load decides; of a rule whose reasons are a `because.Utilisation`, into which goes who
+    reported that load, and how many requests it was."""
+
     follow: Callable[[Memory, Heard, WebPolicy], Memory]
     wanted: Callable[[Memory, int, int, WebPolicy], tuple[int, Reason]]
     hurried: bool  # True: what decides something is not kept back until its second is over (`edge_web`)
+    looks_back_s: Callable[[WebPolicy], float] | None = None

@@ -106,4 +106,8 @@ def _covered(track: Track, window_s: float) -> bool:
     return track.since <= track.end - window_s + _ROUNDING_S
 
 
-RULE = Rule(follow, wanted, hurried=False)
+def looks_back_s(policy: WebPolicy) -> float:
+    return max(policy.up_window_s, policy.down_window_s)
+
+
+RULE = Rule(follow, wanted, hurried=False, looks_back_s=looks_back_s)

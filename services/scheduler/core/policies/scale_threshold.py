@@ -51,4 +51,8 @@ def _left_s(memory: Memory, policy: WebPolicy) -> float | None:
     return round(left_s, 3) if left_s > 0 else None
 
 
-RULE = Rule(follow, wanted, hurried=True)
+def looks_back_s(policy: WebPolicy) -> float:
+    return policy.window_s
+
+
+RULE = Rule(follow, wanted, hurried=True, looks_back_s=looks_back_s)

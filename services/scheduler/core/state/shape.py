@@ -44,10 +44,12 @@ class Place(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A unit that starts now, on these hosts.  `victims`: best-effort attempts that make way for it."""
+    """A unit that starts now, on these hosts.  `victims`: best-effort attempts that make way for it.  `anywhere`: other hosts
+    with room would do as well, since no reservation was planned around these."""
 
     unit: str
     shape: Shape
     hosts: tuple[str, ...]
     reason: Reason
     victims: tuple[str, ...] = ()
+    anywhere: bool = False

@@ -21,12 +21,13 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from schemas import reasons as because
+from schemas.causes import Basis
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Reason
 from services.domain.core import NEVER
@@ -36,7 +37,20 @@ from services.scheduler.core.web import signals as web_signals
 from services.scheduler.core.web.signals import remembered
 from services.scheduler.core.web.state import State
 
-Number = tuple[int, Reason]
+
+class Number(NamedTuple):
+    """How many, and why.  `basis`: what the number goes by; `by`: who claims it; `load_by`: who reported the load, if others
+    usually do."""
+
+    instances: int
+    reason: Reason
+    basis: Basis = Basis.LOAD
+    by: str = ""
+    load_by: Sequence[str] = ()
+
+    def said_by(self) -> dict[str, Any]:
+        """The fields of a reason that bounds the number, or follows from it."""
+        return {"by": self.by, "load_by": list(self.load_by)}
 
 
 class Situation(NamedTuple):
@@ -89,18 +103,21 @@ class Autoscaler:
         """The number of instances that should be, and why.  `most`: rule 5."""
         word = state.until is None or now < state.until
         if word and state.exact is not None:
-            return min(state.exact, most), because.ScaledByPerson(exact=state.exact, maximum=most)
+            reason = because.ScaledByPerson(exact=state.exact, maximum=most)
+            return Number(min(state.exact, most), reason, Basis.PERSON)
         floor = self._floor(state, state.minimum if word else None, most, now)
         if state.target is None:
-            return min(floor[0], most), floor[1]
+            return floor._replace(instances=min(floor.instances, most))
         number, at = self._by_load(state, state.target, now), Situation(state, state.target, floor, most, now)
         for bound in self.bounds:
             number = bound(at, number)
-        wanted, reason = number
-        if wanted <= most:
+        if number.instances <= most:
             return number
-        by = whose(reason)
-        return most, because.AtMaximum(maximum=most, **by, claimed=wanted if "by" in by else None)
+        claimed = number.instances if number.by else None
+        return self._bound(number, most, because.AtMaximum(maximum=most, **number.said_by(), claimed=claimed))
+
+    def _bound(self, number: Number, instances: int, why: Reason) -> Number:
+        return Number(instances, why, by=number.by, load_by=number.load_by)
 
     def wake_at(self, state: State, now: float) -> float:
         """When a floor may be another one, or a bound next allows more, if nothing happens."""
@@ -114,23 +131,19 @@ class Autoscaler:
         claim = web_signals.claimed(state, policy, now)
         if web_signals.missing(state, policy, now):
             if claim is None or claim <= current:
-                return current, because.SignalMissing(timeout_s=policy.signal_timeout_s, instances=state.serving)
-            return claim, _claimed(state, claim)
+                reason = because.SignalMissing(timeout_s=policy.signal_timeout_s, instances=state.serving)
+                return Number(current, reason, Basis.SILENCE)
+            return _claimed(state, claim)
         if claim is not None and not web_signals.load_known(state, now):
-            return claim, _claimed(state, claim)
+            return _claimed(state, claim)
         rule = self.rule or registry.rule(policy.rule)
-        wanted, reason = rule.wanted(remembered(state), state.serving, current, policy)
+        wanted, why = rule.wanted(remembered(state), state.serving, current, policy)
         if claim and claim >= wanted:
-            return claim, _claimed(state, claim, wanted if wanted < claim else None)
-        return wanted, self.by_word(state, _in_requests(state, reason))
-
-    def by_word(self, state: State, reason: Reason) -> Reason:
-        """Whose word the load is that the rule has looked at, for as long as it says."""
-        if not isinstance(reason, because.Utilisation):
-            return reason
-        looked_s = max(reason.window_s or 0.0, reason.held_s or 0.0)
-        by = web_signals.authors(state, looked_s, self.usual)
-        return msgspec.structs.replace(reason, load_by=by) if by else reason
+            return _claimed(state, claim, wanted if wanted < claim else None)
+        if rule.looks_back_s is None:
+            return Number(wanted, why)
+        load_by = web_signals.authors(state, rule.looks_back_s(policy), self.usual)
+        return Number(wanted, msgspec.structs.replace(why, load_by=load_by, **_in_requests(state)), load_by=load_by)
 
     # --------------------------------------------------------------------------------------------------------- floors
 
@@ -139,44 +152,44 @@ class Autoscaler:
         found = self.floors[0](state, now)
         for floor in self.floors[1:]:
             number = floor(state, now)
-            found = number if number[0] > found[0] else found
-        if asked is not None and asked > found[0]:
-            return asked, because.ScaledByPerson(minimum=asked, maximum=most)
+            found = number if number.instances > found.instances else found
+        if asked is not None and asked > found.instances:
+            return Number(asked, because.ScaledByPerson(minimum=asked, maximum=most), Basis.PERSON)
         return found
 
     def _minimum(self, _state: State, _now: float) -> Number:
-        return self.policy.instances_min, because.AtMinimum(minimum=self.policy.instances_min)
+        return Number(self.policy.instances_min, because.AtMinimum(minimum=self.policy.instances_min))
 
     def _scheduled(self, _state: State, now: float) -> Number:
         least, until = self.timetable.floor(now)
         left_s = None if until == NEVER else round(until - now, 3)
-        return least, because.Schedule(minimum=least, left_s=left_s)
+        return Number(least, because.Schedule(minimum=least, left_s=left_s))
 
     def _foreseen(self, state: State, now: float) -> Number:
         least, days = scale_forecast.floor(state.past, now, self.policy)
-        return least, because.Forecast(minimum=least, days=days, margin=self.policy.forecast_margin)
+        return Number(least, because.Forecast(minimum=least, days=days, margin=self.policy.forecast_margin))
 
     # --------------------------------------------------------------------------------------------------------- bounds
 
     def _raised(self, at: Situation, number: Number) -> Number:
         """Rule 3."""
-        least, why = at.floor
-        return (min(least, at.most), why) if number[0] < least else number
+        floor = at.floor
+        raised = number.instances < floor.instances
+        return floor._replace(instances=min(floor.instances, at.most)) if raised else number
 
     def _stepped(self, at: Situation, number: Number) -> Number:
         """Rule 2."""
-        wanted, policy, rises = number[0], self.policy, number[0] > at.current
+        wanted, policy, rises = number.instances, self.policy, number.instances > at.current
         limits, texts = (self.up, policy.up_limits) if rises else (self.down, policy.down_limits)
         allowed = scale_steps.allowed(at.state.changes, at.current, wanted, limits, at.now)
         if allowed == wanted:
             return number
-        by = whose(number[1])
-        why = because.StepLimit(wanted=wanted, instances=at.current, allowed=allowed, limits=list(texts), **by)
-        return allowed, why
+        told: dict[str, Any] = {"wanted": wanted, "instances": at.current, "allowed": allowed}
+        return self._bound(number, allowed, because.StepLimit(**told, limits=list(texts), **number.said_by()))
 
     def _held(self, at: Situation, number: Number) -> Number:
         """Rule 4."""
-        wanted, budget, course = number[0], self.policy.turns_per_hour_max, at.state.course
+        wanted, budget, course = number.instances, self.policy.turns_per_hour_max, at.state.course
         if wanted >= at.current:
             return number
         free_at = scale_flaps.free_at(course, budget, at.now)
@@ -184,21 +197,15 @@ class Autoscaler:
             return number
         turns, wait_s = len(scale_flaps.recent(course, at.now)), round(free_at - at.now, 3)
         told = {"wanted": wanted, "instances": at.current, "turns": turns}
-        return at.current, because.FlapBudget(**told, budget=budget, wait_s=wait_s)
+        return Number(at.current, because.FlapBudget(**told, budget=budget, wait_s=wait_s))
 
 
-def _claimed(state: State, claim: int, load: int | None = None) -> Reason:
-    return because.Claimed(instances=claim, by=state.claim_by, load=load)
+def _claimed(state: State, claim: int, load: int | None = None) -> Number:
+    return Number(claim, because.Claimed(instances=claim, by=state.claim_by, load=load), by=state.claim_by)
 
 
-def whose(reason: Reason) -> dict[str, Any]:
-    """Who claims, or tells, what is bounded."""
-    return {name: told for name in ("by", "load_by") if (told := getattr(reason, name, None))}
-
-
-def _in_requests(state: State, reason: Reason) -> Reason:
-    """The rule speaks of utilisation; people who count requests are told them too."""
-    if state.rate is None or state.per_instance is None or not isinstance(reason, because.Utilisation):
-        return reason
-    per_s = round(state.rate, 3)
-    return msgspec.structs.replace(reason, requests_per_s=per_s, requests_per_instance=state.per_instance)
+def _in_requests(state: State) -> dict[str, float]:
+    """The rule goes by utilisation; people who count requests see these too."""
+    if state.rate is None or state.per_instance is None:
+        return {}
+    return {"requests_per_s": round(state.rate, 3), "requests_per_instance": state.per_instance}

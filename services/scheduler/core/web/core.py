@@ -58,7 +58,7 @@ from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web import release as web_release
 from services.scheduler.core.web import rolls as web_rolls
 from services.scheduler.core.web import signals as web_signals
-from services.scheduler.core.web.autoscaler import Autoscaler, Number, whose
+from services.scheduler.core.web.autoscaler import Autoscaler, Number
 from services.scheduler.core.web.check import check
 from services.scheduler.core.web.claim import Packing, Room
 from services.scheduler.core.web.hosts import Picture
@@ -78,7 +78,7 @@ class Said:
 
     at: Scene
     target: int
-    reason: Reason
+    number: Number
     step: Step
     seen: Picture
     most: int
@@ -403,7 +403,7 @@ class WebCore:
 
     def _desired(self, state: State, now: float) -> Number:
         if self.department is None:
-            return 0, because.DepartmentRemoved(department=self.dept)
+            return Number(0, because.DepartmentRemoved(department=self.dept))
         return self.autoscaler.desired(state, self.most(), now)
 
     def most(self) -> int:
@@ -447,8 +447,8 @@ class WebCore:
 
     def said(self, now: float) -> Said:
         """What a decision begins with."""
-        at, (target, reason) = self.scene(now), self.desired(now)
-        return Said(at, target, reason, Step(None, at, None), self._picture(at), target)
+        at, number = self.scene(now), self.desired(now)
+        return Said(at, number.instances, number, Step(None, at, None), self._picture(at), number.instances)
 
     def _picture(self, at: Scene) -> Picture:
         """What is held; instances that are not ready have the fewest sessions."""
@@ -520,7 +520,7 @@ class WebCore:
         said.most = said.target + said.spare if plan is None else plan.most
         if said.seen.count > said.most:
             surplus = web_hosts.surplus(said.seen, said.most, self.packing.per_host)
-            said.end(surplus, self._cause(said.target, said.reason, up=False))
+            said.end(surplus, self._cause(said.number, up=False))
         return False
 
     def _claim_hosts(self, said: Said, now: float) -> bool:
@@ -550,13 +550,13 @@ class WebCore:
     def _room(self, said: Said) -> Room:
         return web_claim.room(said.step, said.target, said.most, said.seen.draining)
 
-    def _cause(self, target: int, reason: Reason, *, up: bool) -> Reason:
+    def _cause(self, number: Number, *, up: bool) -> Reason:
         """Why an instance comes or goes: a person's word, or the load."""
+        target = number.instances
         kept = self.state.by_person and target == self.state.target
-        by_person = kept or type(reason) is because.ScaledByPerson
-        if by_person:
+        if kept or number.basis is Basis.PERSON:
             return because.ScaledByPerson(instances=target)
-        return because.ScaleUp(instances=target, **whose(reason)) if up else because.ScaleDown(instances=target)
+        return because.ScaleUp(instances=target, **number.said_by()) if up else because.ScaleDown(instances=target)
 
     def wake_at(self) -> float:
         return self._wake_at if self._rests else self.wake()
@@ -588,7 +588,8 @@ class WebCore:
 
     def _claims(self, said: Said, room: Room, now: float) -> list[f.DemandChanged]:
         seen, step, target, state = said.seen, said.step, said.target, self.state
-        claim, if_idle, reason = web_claim.claim(seen, self.packing, room), 0, said.reason
+        claim, if_idle = web_claim.claim(seen, self.packing, room), 0
+        reason, basis = said.number.reason, said.number.basis
         if self.policy.surge == "idle":
             if_idle = web_claim.if_idle(seen, self.packing, step, target, room, claim, state.if_idle)
         hosts = claim - if_idle
@@ -598,9 +599,13 @@ class WebCore:
             return []
         if missing and told == (hosts, if_idle, target):
             reason = because.SignalMissing(timeout_s=self.policy.signal_timeout_s, instances=state.serving)
+            basis = Basis.SILENCE
         elif self.department is not None and (target, missing) == (state.target, state.missing):
-            reason = web_claim.why(seen, step, target, room, told[0] + told[1] - claim)
-        return [f.DemandChanged(dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason)]
+            reason, basis = web_claim.why(seen, step, target, room, told[0] + told[1] - claim), Basis.HOSTS
+        level = f.DemandChanged(
+            dept=self.dept, hosts=hosts, instances=target, if_idle=if_idle, reason=reason, basis=basis
+        )
+        return [level]
 
     def _placements(self, said: Said) -> list[f.UnitPlaced]:
         """New instances, the first ones for those that failed or are not ready."""
@@ -611,7 +616,7 @@ class WebCore:
         if not count or at.now < retry_at:
             return []
         shape, last = self.shape, self.custody.state.instance_last.get(self.dept, 0)
-        cause = because.Rolling(release=at.roll.wanted) if rolls else self._cause(target, said.reason, up=True)
+        cause = because.Rolling(release=at.roll.wanted) if rolls else self._cause(said.number, up=True)
         again = because.Replacement(instances=target)
         return [
             f.UnitPlaced(
