@@ -63,7 +63,7 @@ class Record:
                 return
             self.envelopes += 1
             yield self._read(text)
-        raise CutShort(f"the record broke off after {self.envelopes:,} envelopes: ask again")
+        raise CutShort(f"the record broke off after {self.envelopes:,} envelopes: try again")
 
     def _read(self, text: bytes) -> Line:
         if self.head.record < FORMAT:
@@ -92,4 +92,4 @@ class Record:
         except msgspec.DecodeError as error:
             raise CutShort(f"the record's last line is not readable: {error}") from error
         if told.envelopes != self.envelopes:
-            raise CutShort(f"the record has {self.envelopes:,} of {told.envelopes:,} envelopes: ask again")
+            raise CutShort(f"the record has {self.envelopes:,} of {told.envelopes:,} envelopes: try again")

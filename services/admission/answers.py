@@ -142,7 +142,7 @@ def errors_as_answers(log: Log) -> Middleware:
         except TooLarge as error:
             return error_reply(Refused("limit", str(error)), 413)
         except TimeoutError:
-            return error_reply(Refused("unavailable", "not done in time: ask again"))
+            return error_reply(Refused("unavailable", "not done in time: try again"))
         except web.HTTPException as error:
             if error.status < 400:
                 raise
@@ -156,6 +156,6 @@ def errors_as_answers(log: Log) -> Middleware:
         except Exception as error:
             told = {"method": request.method, "path": request.path, "error": type(error).__name__}
             log.error("request failed", **told, trace=frames_of(error))
-            return error_reply(Refused("unavailable", "the door made an error; it is in its log"), 500)
+            return error_reply(Refused("unavailable", "internal error; admission's log has the details"), 500)
 
     return middleware

@@ -158,7 +158,7 @@ class Doors(Edge):
                     return
             await asyncio.sleep(BIND_EVERY_S)
         self.port = runner.addresses[0][1]
-        self._service.log.info("doors open", listen=f"{host}:{self.port}")
+        self._service.log.info("listening", listen=f"{host}:{self.port}")
 
     async def close(self) -> None:
         if self._nats is not None:

@@ -17,7 +17,7 @@ REFUSED: Final = TABLE.counter(
 )
 MEASURES: Final = TABLE.counter(
     "phoenix_admission_measures_total",
-    "Measures of guests, by what became of them",
+    "Measures sent by guests, by outcome",
     Label.of("outcome", ("taken", "too_often", "too_many", "implausible", "lost")),
 )
 STORE_BYTES: Final = TABLE.gauge(
@@ -25,7 +25,7 @@ STORE_BYTES: Final = TABLE.gauge(
 )
 STORE_SHARE: Final = TABLE.gauge("phoenix_store_share_bytes", "Bytes that a department may have there", OWNER)
 STORE_REFUSED: Final = TABLE.counter(
-    "phoenix_store_refused_total", "Objects that were refused: no room in the share, or in the store", OWNER
+    "phoenix_store_refused_total", "Objects refused because the department's share or the store was full", OWNER
 )
 STORE_REMOVED: Final = TABLE.counter(
     "phoenix_store_removed_bytes_total",

@@ -17,7 +17,7 @@ from services.executor.core.lifecycle import ASKED, TOLD, Aim
 FILE: Final = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
 PHASES: Final = (None, *Phase)
 _MEANS: Final = {
-    None: "not seen yet",
+    None: "not observed yet",
     Phase.HELD: "on hold",
     Phase.MOVING: "on its way",
     Phase.RUNNING: "running",
@@ -33,7 +33,7 @@ _HEAD: Final = """# The life of a VM
 This page is made from `services/executor/core/lifecycle.py` by `python -m services.executor.diagram`; the executor decides
 by the same tables. `tests/unit/test_executor_lifecycle.py` tries every pair of them, and every pair that is not in them.
 
-## What the journal wants
+## What the journal demands
 
 Each open VM has an *aim*. Facts change it, and time does. What is not drawn changes nothing.
 
@@ -43,7 +43,7 @@ stateDiagram-v2
 """
 _ASKED: Final = """```
 
-## What is asked of OpenNebula
+## What the executor asks of OpenNebula
 
 Aim (rows) and what OpenNebula showed last (columns) give what follows. Capitals are calls and facts; the rest waits.
 

@@ -173,7 +173,7 @@ class Engine:
             async with asyncio.timeout(PROPOSE_TIMEOUT_S):
                 return await proposal.answer
         except TimeoutError:
-            text = f"not confirmed within {PROPOSE_TIMEOUT_S:.0f} s; it may still happen: ask again with the same request id"
+            text = f"not confirmed within {PROPOSE_TIMEOUT_S:.0f} s; it may still happen: try again with the same request id"
             raise Refused("unavailable", text) from None
 
     async def wait_for(self, position: int, timeout_s: float) -> None:
@@ -428,7 +428,7 @@ class Engine:
     def _give_up(self, draft: Draft, error: Full) -> None:
         """The journal takes nothing.  Requests are told, decided facts are tried again."""
         if not self.full:
-            self._log.error("the journal takes nothing until it is given room", why=error)
+            self._log.error("the journal accepts nothing until it has space again", why=error)
         self.full = True
         self._timings.refused(FULL)
         self._draft = None

@@ -36,7 +36,7 @@ class Names(StrEnum):
     """What bounds the values of a label that are names."""
 
     DEPARTMENTS = "departments of the configuration"
-    OWNERS = "departments of the configuration; empty: nobody"
+    OWNERS = "departments of the configuration; empty: none"
     USERS = "users of the configuration"
     REASONS = "codes of schemas/reasons.py, of which few close an attempt"
     PLUGINS = "policies of plug-ins that are installed there"

@@ -32,7 +32,7 @@ FACTS_VOID: Final = SHELL.counter(
     "phoenix_facts_void_total", "Void facts folded since the start", KIND, Label.of("reason", Void)
 )
 GARBAGE: Final = SHELL.counter("phoenix_garbage_total", "Journal messages that are no envelope of their writer")
-UNKNOWN: Final = SHELL.counter("phoenix_facts_unknown_total", "Facts of kinds that this version does not know")
+UNKNOWN: Final = SHELL.counter("phoenix_facts_unknown_total", "Facts of kinds unknown to this version")
 LEADER_CHANGES: Final = SHELL.counter(
     "phoenix_leader_changes_total", "Leaders that this writer has had, as counted in the journal"
 )
@@ -41,8 +41,8 @@ NATS_MALFORMED: Final = SHELL.counter(
     "phoenix_nats_malformed_total",
     "Messages that were dropped unread: a subject, reply subject or headers that are no text",
 )
-NATS_CONNECTED: Final = SHELL.gauge("phoenix_nats_connected", "1 while the connection to the broker stands")
-READER_RENEWED: Final = SHELL.counter("phoenix_reader_renewed_total", "Journal consumers made anew")
+NATS_CONNECTED: Final = SHELL.gauge("phoenix_nats_connected", "1 while the connection to the broker is up")
+READER_RENEWED: Final = SHELL.counter("phoenix_reader_renewed_total", "Journal consumers recreated")
 READER_POSITION: Final = SHELL.gauge("phoenix_reader_position", "Journal position folded")
 READER_LAG: Final = SHELL.gauge(
     "phoenix_reader_lag_messages", "Journal messages that are stored, as far as is known, and not folded here yet"
@@ -50,10 +50,11 @@ READER_LAG: Final = SHELL.gauge(
 LEADER: Final = SHELL.gauge("phoenix_leader", "1 if this replica leads; the monitor never does")
 LEASE_LEFT: Final = SHELL.gauge("phoenix_lease_left_seconds", "For so long the lease is surely ours")
 JOURNAL_FULL: Final = SHELL.gauge(
-    "phoenix_journal_full", "1 if the journal took nothing: refused for want of room, or left unanswered"
+    "phoenix_journal_full", "1 if the journal took nothing: refused for lack of space, or left unanswered"
 )
 JOURNAL_RESERVED: Final = SHELL.gauge(
-    "phoenix_journal_reserved", "1 while the journal is nearly full: what is left is for what ends things"
+    "phoenix_journal_reserved",
+    "1 while the journal is nearly full: its last space is reserved for requests that end things",
 )
 JOURNAL_REFUSED: Final = SHELL.counter(
     "phoenix_journal_refused_total", "Requests to begin or change something, refused since the journal was nearly full"
@@ -92,5 +93,5 @@ HTTP_CONNECTIONS_CLOSED: Final = SHELL.counter(
 HTTP_MALFORMED: Final = SHELL.counter("phoenix_http_malformed_total", "Requests that were no HTTP")
 HTTP_ACCEPT_ERRORS: Final = SHELL.counter(
     "phoenix_http_accept_errors_total",
-    "Connections that could not be accepted: the process, or the machine, has no room",
+    "Connections that could not be accepted: the process or the machine has no descriptor or memory left",
 )

@@ -52,12 +52,12 @@ def parse(process: str, argv: Sequence[str], *, department: bool = False) -> Opt
     parser.add_argument("--config", type=Path, required=True, metavar="FILE", help="the configuration (TOML)")
     if department:
         parser.add_argument(
-            "--department", required=True, metavar="D", help="whose jobs or instances this process schedules"
+            "--department", required=True, metavar="D", help="the department that this process schedules"
         )
     parser.add_argument(
         "--instance", default=f"{process}-{os.getpid()}", metavar="ID", help="names this process; unique"
     )
-    parser.add_argument("--reaped", default="", metavar="ID,ID", help="instances that the supervisor has seen dead")
+    parser.add_argument("--reaped", default="", metavar="ID,ID", help="instances that the supervisor has found dead")
     parser.add_argument(
         "--rebuild-snapshot", action="store_true", help="do not serve: fold the journal, save the snapshot, and end"
     )

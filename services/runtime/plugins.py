@@ -202,7 +202,7 @@ def _wrong_version(module: ModuleType) -> str:
     """Rule 6: what is wrong with the version that it states; empty if nothing is."""
     stated = vars(module).get("API")
     if stated is None:
-        return f"{module.__name__} does not say which version of phoenix.plugin it was written for: add API = {API}"
+        return f"{module.__name__} does not state which version of phoenix.plugin it was written for: add API = {API}"
     if isinstance(stated, bool) or stated != API:
         return f"{module.__name__} was written for version {stated!r} of phoenix.plugin; this is version {API}"
     return ""

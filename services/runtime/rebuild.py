@@ -56,7 +56,7 @@ async def replay(
             raise Stop(Exit.FAILED, f"the journal was trimmed up to {mark}: its archive is needed")
         await feed_archived(archive, journal, 0, mark, feed)
     elif state.messages and state.first_seq > 1:
-        raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}, and nobody said that it was trimmed")
+        raise Stop(Exit.FAILED, f"the journal begins at {state.first_seq}, and no record says that it was trimmed")
     arrived = asyncio.Event()
     reader = Reader(nc, js, start=fold.position, heartbeat_s=HEARTBEAT_S, kick=arrived.set, log=log)
     await reader.open()

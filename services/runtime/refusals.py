@@ -35,7 +35,7 @@ class Refusals:
             new.write_bytes(msgspec.json.encode(self.counts))
             new.replace(self._file)
         except OSError as error:
-            self._log.warning("refused appends not written down", error=str(error))
+            self._log.warning("count of refused appends not saved", error=str(error))
 
     def _read(self) -> dict[str, int]:
         try:
@@ -44,6 +44,6 @@ class Refusals:
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            self._log.warning("refused appends counted anew", error=str(error))
+            self._log.warning("count of refused appends starts again at 0", error=str(error))
             return {}
         return {reason: count for reason, count in found.items() if reason in REFUSED and count >= 0}

@@ -72,7 +72,7 @@ class Turns:
             return ""
         _count(department, bound)
         whose = f"of {department}" if bound == "department" else "of yours"
-        return f"too many requests {whose} wait here already: ask again in {RETRY_S:g} s, and for fewer at a time"
+        return f"too many requests {whose} are already waiting: try again in {RETRY_S:g} s, with fewer"
 
     def answers(self, department: str, caller: str) -> bool:
         """Rule 4."""
@@ -93,7 +93,9 @@ class Turns:
             elif given is not None:
                 turn.set_result(given)
             else:
-                turn.set_exception(Refused("limit", f"no turn came for too long: ask again in {RETRY_S:g} s"))
+                turn.set_exception(
+                    Refused("limit", f"the request waited too long for its turn: try again in {RETRY_S:g} s")
+                )
 
         refused = self.put(department, caller, cost, size, start)
         if refused:

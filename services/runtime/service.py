@@ -398,13 +398,15 @@ class Service:
                 self.log.warning("no metrics listener", port=port, error=error)
 
     def _connection_closed(self) -> None:
-        self.fail("the connection to NATS was closed for good (authorisation withdrawn, or the client library gave up)")
+        self.fail(
+            "the connection to NATS was closed permanently (authorisation withdrawn, or the client library gave up)"
+        )
 
     def _nats_error(self, error: Exception) -> None:
         self.nats_errors += 1
         if is_vital_denial(error):
             self.fail(
-                f"the broker denies {self.name} what it needs: {error}; generate its permissions anew (`phoenix up`)"
+                f"the broker denies {self.name} what it needs: {error}; regenerate its permissions (`phoenix up`)"
             )
 
     def _reconnected(self) -> None:
@@ -427,11 +429,11 @@ class Service:
         if self.position < mark:
             archive = self.config.journal.archive
             await feed_archived(archive, str(info.created), self.position, mark, self.fold.feed, self._fed)
-            self.log.info("journal's archive folded", position=self.position)
+            self.log.info("journal archive folded", position=self.position)
         if info.state.messages and self.position + 1 < info.state.first_seq:
             raise Stop(
                 Exit.FAILED,
-                f"the journal begins at {info.state.first_seq}, nobody said that it was trimmed, and no usable snapshot of "
+                f"the journal begins at {info.state.first_seq}, no record says that it was trimmed, and no usable snapshot of "
                 f"{self.name} reaches it: restore the stream",
             )
         self._reader = Reader(

@@ -73,7 +73,9 @@ def read(path: Path) -> dict[str, str | Issued]:
     except FileNotFoundError:
         return {}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise TokenError(f"{path}: {error}; delete it: `phoenix up` makes it anew, without what was issued") from None
+        raise TokenError(
+            f"{path}: {error}; delete it: `phoenix up` creates a new one, without the tokens issued"
+        ) from None
 
 
 def write(path: Path, found: Tokens) -> None:

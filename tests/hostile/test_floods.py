@@ -78,7 +78,7 @@ async def test_beside_a_flood_another_department_is_answered_and_its_sender_refu
         async with here.session.get(f"{here.url}/v1/departments/web/instances", headers=here.headers("wim")) as answer:
             assert answer.status == 200
     await until(lambda: len(flood.refused) > 0, "the flood's sender is told")
-    assert "ask again in 1 s" in flood.refused[-1]
+    assert "try again in 1 s" in flood.refused[-1]
     assert REFUSED.labels("hpc", "caller")._value.get() >= counted + len(flood.refused)
     assert REFUSED.labels("bio", "caller")._value.get() == 0
     assert 0 < queue.waiting <= SLOW.waiting_max
@@ -169,7 +169,7 @@ async def test_what_a_job_asks_with_its_token_waits_for_its_turn_and_its_vm_does
     assert await guest.began() == 204
     method, path, body = CALLS[call]
     flood = Callers(here, method, guest.path(path), job_token(guest.token), body)
-    await until(lambda: flood.statuses.count(503) >= 30, "most are told to ask again")
+    await until(lambda: flood.statuses.count(503) >= 30, "most are told to try again")
     for _ in range(5):
         assert (await here.ask("leo", "job.submit", {"script": "x"}))["ok"]
         assert (await guest.call("PUT", "output/stdout?offset=0", b"x"))[0] == 204
@@ -183,7 +183,7 @@ async def test_who_asks_as_a_guest_without_its_token_waits_for_a_turn(here: Hous
     here.doors.guest_turns.turns.queue.bounds = dataclasses.replace(SLOW, waiting_max=5, is_beside=True)
     for path in ("1/1/0/report", "1/1/0/next", "1/1/0/launch"):
         flood = Callers(here, "POST", f"/v1/guest/{path}", "none")
-        await until(lambda: flood.statuses.count(503) >= 30, "most are told to ask again")  # noqa: B023
+        await until(lambda: flood.statuses.count(503) >= 30, "most are told to try again")  # noqa: B023
         assert set(flood.statuses) <= {401, 503}
         await flood.end()
 

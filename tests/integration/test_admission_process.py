@@ -30,9 +30,9 @@ async def test_a_standby_takes_over_the_address_and_the_requests(tmp_path: Path)
         standby = await start(here, "a2")
         try:
             await until(lambda: _logged(here, "a2", "caught up"), "a2 has caught up", ENDS_S)
-            assert not await _logged(here, "a2", "doors open")
+            assert not await _logged(here, "a2", "listening")
             assert await here.running.stop() == 0  # the leader in this process ends in order
-            await until(lambda: _logged(here, "a2", "doors open"), "a2 has opened its doors", ENDS_S)
+            await until(lambda: _logged(here, "a2", "listening"), "a2 has opened its doors", ENDS_S)
             async with here.session.get(f"{here.url}/healthz") as answer:
                 assert answer.status == 204
             again = await here.ask("ann", "job.submit", {"script": "x", "request": "r"})

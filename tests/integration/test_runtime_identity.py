@@ -114,4 +114,4 @@ async def test_a_key_withdrawn_at_run_time_ends_the_service(here: World, caplog:
     here.server.stop()
     here.server.start()
     assert await running.code() == Exit.FAILED
-    assert "was closed for good" in caplog.text
+    assert "was closed permanently" in caplog.text

@@ -142,7 +142,7 @@ async def test_a_closed_connection_ends_the_process(here: World, caplog: pytest.
     service = await running.leads()
     await service.nc._close(service.nc.CLOSED)  # what the client does by itself once it gives up
     assert await running.code() == Exit.FAILED
-    assert "was closed for good" in caplog.text
+    assert "was closed permanently" in caplog.text
 
 
 async def test_a_consumer_that_beats_but_delivers_nothing_is_found_out(here: World) -> None:

@@ -456,7 +456,7 @@ def test_an_immediate_lease_counts_what_stays_on_its_own_hosts() -> None:
     assert ask(world, "immediate", nodes=3).lease is not None
     assert world.place(job, "h1", cores=1) is None
     error = refused(lambda: ask(world, "immediate", nodes=3))
-    assert "jobs that make way for nobody are on 1 of them" in error.message
+    assert "jobs that are never preempted are on 1 of them" in error.message
     assert ask(world, "immediate", nodes=3, cores=3).lease is not None
     first = ask(world, "immediate", nodes=2)
     error = refused(lambda: ask(world, "immediate", nodes=1, drafted=(first,)))

@@ -118,7 +118,7 @@ def test_a_package_whose_module_is_not_found_asks_for_a_restart(site: Path) -> N
         (
             order().replace("API = 1\n", ""),
             "ORDER",
-            "acme_broken does not say which version of phoenix.plugin it was written for: add API = 1",
+            "acme_broken does not state which version of phoenix.plugin it was written for: add API = 1",
         ),
         *(
             (

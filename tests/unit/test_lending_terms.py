@@ -237,7 +237,7 @@ def test_windows_and_contracts_are_read_written_and_compared() -> None:
     ("department", "contract", "told"),
     [
         ('windows = ["Mon 8-18 guarantee 6"]', "", 'should be such as "Mon-Fri 08:00-18:00'),
-        ('windows = ["Mon 08:00-18:00"]', "", "should say what is other then"),
+        ('windows = ["Mon 08:00-18:00"]', "", "should name what changes"),
         ('windows = ["Mon 08:00-18:00 guarantee 9 maximum 8"]', "", "9 hosts are guaranteed then, 8 allowed"),
         ('maximum = 3\nwindows = ["Mon 08:00-18:00 guarantee 4"]', "", "4 hosts are guaranteed then, 3 allowed"),
         (
@@ -261,7 +261,7 @@ def test_windows_and_contracts_are_read_written_and_compared() -> None:
             "web has its hosts back on notice whenever its load needs them",
         ),
         ("", '[[lending]]\nlender = "hcp"\nborrower = "web"', 'did you mean "hpc"?'),
-        ("", '[[lending]]\nlender = "web"\nborrower = "web"', "nobody lends to itself"),
+        ("", '[[lending]]\nlender = "web"\nborrower = "web"', "a department cannot lend to itself"),
         ("", '[[lending]]\nlender = "hpc"\nborrower = "web"\nhosts = 3', "which holds always and names this pair too"),
     ],
 )

@@ -96,7 +96,7 @@ def refuse_word(caller: Caller, department: Department) -> None:
     policy = department.web or WebPolicy()
     if not may_tell(policy, caller.user, caller.role):
         whose = balancers_of(department.name, policy)
-        told = f"the word of {caller.user} does not count ({whose}); that of managers and operators does"
+        told = f"reports by {caller.user} do not count ({whose}); those of managers and operators do"
         raise Refused("denied", f"user: {told}", "user")
 
 

@@ -248,7 +248,7 @@ class Desk:
         if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, wanted):
             may = f"{CHANGES_BURST:g} may be after a pause, and {CHANGES_PER_S:g} a second"
             wait_s = min(wanted, CHANGES_BURST) / CHANGES_PER_S
-            told = f"{wanted} more tasks to {verb}, and {may}: ask again in {wait_s:g} s, and for fewer at a time"
+            told = f"{wanted} more tasks to {verb}, and {may}: try again in {wait_s:g} s, with fewer"
             raise Refused("limit", f"jobs: {told}", "jobs")
         facts = compose.change_facts(self._core, caller, verb, plan) if wanted else []
         for start in range(0, len(facts), PIECE_MAX):
@@ -353,8 +353,10 @@ def _valid(outcome: Outcome) -> Fact:
 
 
 def _why_void(meta: Meta) -> str:
-    return f"something else happened first ({(meta.void or Void.UNIT_FINAL).value.replace('_', ' ')}): look again"
+    return (
+        f"something else happened first ({(meta.void or Void.UNIT_FINAL).value.replace('_', ' ')}): check and try again"
+    )
 
 
 def _other_request(request: str) -> Refused:
-    return Refused("conflict", f"request: the id {request!r} was used for another request: take a new one", "request")
+    return Refused("conflict", f"request: the id {request!r} was used for another request: use a new one", "request")

@@ -137,7 +137,7 @@ def _window(asked: r.LeaseCreate, now: float, skew_max_s: float) -> tuple[float,
     start = max(asked.start_at or now, now)
     field, last = ("start_at", start) if asked.deadline_at is None else ("deadline_at", asked.deadline_at)
     if last > now + HORIZON_S:
-        told = f"{field}: {utc(last)} is further ahead than {HORIZON_S / 86400:g} days: nobody knows the hosts of then"
+        told = f"{field}: {utc(last)} is more than {HORIZON_S / 86400:g} days ahead: the hosts of that time are unknown"
         raise Refused("invalid", told, field)
     if asked.deadline_at is None:
         return start, start
@@ -356,12 +356,12 @@ def _wanted_s(asked: r.LeaseExtend, lease: f.Lease, lasts_s: float) -> float:
     if asked.until_at is None:
         return lasts_s + (asked.by_s or 0.0)
     if not lease.local:
-        told = f"until_at: nobody knows when best-effort lease {asked.lease} starts: say by how much"
+        told = f"until_at: the start of best-effort lease {asked.lease} is unknown: give a duration"
         raise Refused("invalid", told, "until_at")
     wanted_s = asked.until_at - lease.start_at
     if wanted_s < lasts_s:
         told = f"until_at: it lasts until {utc(lease.start_at + lasts_s)} already, and a lease is not shortened"
-        raise Refused("invalid", f"{told}: cancel it when it is not needed any more", "until_at")
+        raise Refused("invalid", f"{told}: cancel it when it is no longer needed", "until_at")
     return wanted_s
 
 

@@ -87,7 +87,7 @@ def _base(
     if asked.undo:
         if not before and not wanted.release:
             raise Refused(
-                "conflict", f"undo: {department.name} has run nothing but what the configuration says", "undo"
+                "conflict", f"undo: {department.name} has only ever run what the configuration specifies", "undo"
             )
         now = before[-1].release if before else wanted.release
         number = next((one for one in reversed(wanted.complete) if one != now), 0)
@@ -125,4 +125,4 @@ def _checked(content: Release) -> Release:
     try:
         return msgspec.json.decode(data, type=Release)
     except msgspec.ValidationError as error:  # the configuration's texts are freer than a fact's
-        raise Refused("invalid", f"the release cannot be written: {error}; look at [department.web]") from None
+        raise Refused("invalid", f"the release cannot be written: {error}; check [department.web]") from None

@@ -36,7 +36,7 @@ def service_of(
         return ""
     known = sorted(policy.services)
     if not request.service and len(known) != 1:
-        raise Refused("invalid", f"service: whose job is it?  One of {', '.join(known)}", "service")
+        raise Refused("invalid", f"service: name the service of the job: one of {', '.join(known)}", "service")
     service = request.service or known[0]
     if service not in policy.services:
         told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"

@@ -88,9 +88,7 @@ def _refuse_too_many(
     if has + count > most:
         asked = f"{count} more" if count > 1 else "one more"
         told = f"{_who(account, dept)} may have {most} jobs waiting or running (jobs_submitted_max) and has {has}"
-        raise Refused(
-            "limit", f"{told}: {asked} would be too many; wait, or cancel some", "array" if is_array else None
-        )
+        raise Refused("limit", f"{told}: {asked} would exceed it; wait, or cancel some", "array" if is_array else None)
 
 
 def _who(account: Account, dept: str) -> str:

@@ -63,7 +63,7 @@ class Foretelling:
         answer = await self._ask(dept, [job, *(fact for _, fact in variants)])
         main = answer.found[0]
         if main.first is None:
-            raise Refused("unavailable", f"the scheduler of {dept} cannot say: ask again")
+            raise Refused("unavailable", f"the scheduler of {dept} has no answer yet: try again")
         told = [
             (name, value, _forecast(found.first))
             for ((name, value, _), _), found in zip(variants, answer.found[1:], strict=True)

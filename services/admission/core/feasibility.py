@@ -114,7 +114,7 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memo
     """What the job needs.  `nodes_max`: what the department may hold; `memory_per_core_mb`: of who does
     not say how much.  Raises `Refused`."""
     if capacity.empty:
-        raise Refused("unavailable", "no host is known yet, so nobody can say what fits: try again in a moment")
+        raise Refused("unavailable", "no host is known yet, so what fits cannot be computed: try again in a moment")
     if request.memory_mb is not None and request.memory_mb > capacity.most.memory_mb:
         raise Refused("invalid", _too_large(f"memory_mb: no host has {request.memory_mb} MiB", capacity), "memory_mb")
     if request.cpus_per_task > capacity.most.cores:

@@ -163,7 +163,7 @@ class _Look:
                 f"{'lease' if len(leases) == 1 else 'leases'} {', '.join(leases)} {_has(len(leases))} room there"
             )
         if self.jobs:
-            found.append(f"jobs that make way for nobody are on {len(self.jobs)} of them")
+            found.append(f"jobs that are never preempted are on {len(self.jobs)} of them")
         if self.savers:
             found.append(f"jobs that may save first (--grace) are on {len(self.savers)} of them")
         found += [f"{name} has {count(number, 'host')} in use" for name, number in sorted(self.elsewhere.items())]

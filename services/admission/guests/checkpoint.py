@@ -184,4 +184,4 @@ class CheckpointCalls:
 def _speaker(guest: Guest) -> None:
     """Rule 1."""
     if is_instance(guest.unit) or guest.rank != 0:
-        raise HttpError(400, Refused("invalid", "rank 0 of a job checkpoints, nobody else", "rank"))
+        raise HttpError(400, Refused("invalid", "only rank 0 of a job checkpoints", "rank"))

@@ -323,7 +323,7 @@ class Guests:
 
     async def _report(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit) or guest.rank != 0:
-            raise HttpError(400, Refused("invalid", "rank 0 of a job reports, nobody else", "rank"))
+            raise HttpError(400, Refused("invalid", "only rank 0 of a job reports", "rank"))
         told = decoded(request, guest.body, ReportBody)
         cpu_seconds, max_rss_mb = self.jobs.reports(guest, told.cpu_seconds, told.max_rss_mb)
         fact = f.AttemptReported(
@@ -378,7 +378,7 @@ class Guests:
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
-            raise HttpError(400, Refused("invalid", "an instance keeps no files, a job does", "unit"))
+            raise HttpError(400, Refused("invalid", "only jobs keep files, not instances", "unit"))
         async with self._uploads:
             await self._files.put(guest.unit, guest.named, request.match_info["name"], guest.body)
         return no_content()
@@ -427,7 +427,7 @@ class Guests:
         try:
             self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
         except Full:
-            raise Refused("unavailable", "what was sent before has not been read yet: come back") from None
+            raise Refused("unavailable", "earlier input has not been read yet: try again later") from None
         return no_content()
 
     async def _read_events(self, request: web.Request, guest: Guest) -> web.Response:
@@ -446,10 +446,10 @@ class Guests:
 
 
 def _come_back(found: Standing) -> Refused:
-    what = "this attempt is not known here yet" if found == "early" else "this job is on the way to its next host"
+    what = "this attempt is not yet known here" if found == "early" else "this job is on the way to its next host"
     return Refused("unavailable", f"{what}: come back")
 
 
 def _only_rank_0(guest: Guest) -> None:
     if guest.rank != 0:
-        raise HttpError(403, Refused("denied", "rank 0 launches, nobody else", "rank"))
+        raise HttpError(403, Refused("denied", "only rank 0 launches", "rank"))

@@ -146,4 +146,4 @@ def last_lines(text: str) -> str:
 
 def _only_instances(guest: Guest) -> None:
     if not is_instance(guest.unit):
-        raise HttpError(400, Refused("invalid", "the guest of an instance says that, nobody else", "unit"))
+        raise HttpError(400, Refused("invalid", "only the guest of an instance reports this", "unit"))

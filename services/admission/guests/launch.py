@@ -191,7 +191,7 @@ class Launches:
             told = f"{body.tasks} tasks are {most} on one node of this job, and at most {RANK_TASKS_MAX} are possible"
             raise Refused("limit", told, "tasks")
         if attempt.held_bytes + held > HELD_MAX_BYTES or self._held_bytes + held > HELD_IN_ALL_MAX_BYTES:
-            raise Refused("limit", "nodes have not fetched what was launched before: launch this again when they have")
+            raise Refused("limit", "nodes have not yet fetched the previous launch: launch this again when they have")
 
     def signal(self, key: Key, launch: str, number: int) -> None:
         attempt = self._attempts.get(key)

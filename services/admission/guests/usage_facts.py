@@ -64,7 +64,9 @@ class JobUsages:
 
     async def used(self, request: web.Request, guest: Guest) -> web.Response:
         if is_instance(guest.unit):
-            raise HttpError(400, Refused("invalid", "the guest of a job says that; an instance's says usage", "unit"))
+            raise HttpError(
+                400, Refused("invalid", "only a job's guest reports this; an instance's reports usage", "unit")
+            )
         told = decoded(request, guest.body, JobUsage)
         self.hear(guest, told.cpu_seconds, told.max_rss_mb)
         return no_content()

@@ -251,7 +251,7 @@ class HttpDoor:
         try:
             await self._nc.publish(subjects.signal(department, caller.user, name), data, headers={"Content-Type": kind})
         except (nats.errors.Error, OSError) as error:
-            raise Refused("unavailable", "the broker does not answer: ask again") from error
+            raise Refused("unavailable", "the broker does not answer: try again") from error
         return reply(r.Done())
 
     # -------------------------------------------------------------------------------------------------------------- reads
@@ -380,7 +380,7 @@ class HttpDoor:
                     turn.leave()  # how long it is read is no matter of turns
                     return await _relay(request, answer)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Refused("unavailable", "the monitor does not answer: ask again") from error
+            raise Refused("unavailable", "the monitor does not answer: try again") from error
 
 
 def submission_max_bytes(core: AdmissionCore) -> int:
@@ -455,7 +455,7 @@ def _in_time(signal: signals.AnySignal, now: float) -> None:
     """Whoever asks over HTTP is told of a wrong clock at once.  Raises `Refused`."""
     off_s = 0.0 if signal.at is None else signal.at - now
     if not -signals.LATE_S <= off_s <= signals.AHEAD_S:
-        off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} this door's clock"
+        off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} admission's clock"
         right = f"a signal is at most {signals.LATE_S:g} s old and {signals.AHEAD_S:g} s ahead"
         raise Refused("invalid", f"at: {off}; {right}: set the clock, or leave `at` out", "at")
 

@@ -62,7 +62,7 @@ class GuestRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long, at most 25")
-_AFTER: Final = Parameter(name="after", type="integer", text="only what comes after this number, default 0")
+_AFTER: Final = Parameter(name="after", type="integer", text="only entries after this number, default 0")
 _OFFSET: Final = Parameter(name="offset", type="integer", text="the first byte's place in the stream")
 
 
@@ -83,21 +83,21 @@ def _route(
 
 
 ROUTES: Final = (
-    _route("GET", "boot", "What this VM is to do.", answer=Boot),
+    _route("GET", "boot", "What this VM has to run.", answer=Boot),
     _route("GET", "plain/boot", "The same as lines NAME=VALUE, for a shell.", answer="text"),
     _route("GET", "plain/script", "The script, byte for byte.", answer="bytes"),
     _route("GET", "inputs/{name}", "An input file.", answer="bytes"),
     _route("POST", "began", "Ready; waits for the other ranks. 503: call again.", BeganBody),
     _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
-    _route("PUT", "files/{name}", "A file to keep.", "bytes"),
-    _route("POST", "report", "How the script ended; with stay: take another job.", ReportBody, Acknowledged),
+    _route("PUT", "files/{name}", "Store a file of the job.", "bytes"),
+    _route("POST", "report", "The script's exit; with stay: the VM waits for another job.", ReportBody, Acknowledged),
     _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
-    _route("POST", "used", "A job: what it has used since the VM began; now and then, and last of all.", JobUsage),
+    _route("POST", "used", "A job's usage since its VM began; sent at intervals, and once at the end.", JobUsage),
     _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
-    _route("POST", "next", "The next job of this VM; 204: ask again.", answer=Following, query=(_WAIT,)),
+    _route("POST", "next", "The next job of this VM; 204: none yet, try again.", answer=Following, query=(_WAIT,)),
     _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),
     _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),
-    _route("POST", "checkpoint", "What I have done until now is safe.", CheckpointBody, Saved, job=True),
+    _route("POST", "checkpoint", "A checkpoint: the job's work up to now is safe.", CheckpointBody, Saved, job=True),
     _route("GET", "commands", "Commands of phoenix launch for this rank.", answer=Commands, query=(_AFTER, _WAIT)),
     _route("POST", "launch", "Start tasks on all ranks.", LaunchBody, status=202, job=True),
     _route("POST", "launch/{id}/events", "Output and exit codes of this rank's tasks.", EventsBody),

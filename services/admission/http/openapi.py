@@ -31,7 +31,7 @@ _ERRORS: Final = {
     "413": "too large",
     "422": "a field does not fit",
     "429": "over a limit",
-    "503": "ask again",
+    "503": "try again",
 }
 _OF_PATH: Final = frozenset(
     ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
@@ -58,7 +58,7 @@ def _document() -> dict[str, Any]:
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Phoenix Cloud: the door",
+            "title": "Phoenix Cloud: admission",
             "version": "1",
             "description": "Requests of people and programs, and the calls of VMs (/v1/guest/…, docs/reference/guests.md). "
             "Every other GET below /v1 is passed on to the monitor.",

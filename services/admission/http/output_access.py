@@ -140,7 +140,7 @@ async def _ask_monitor(
             content = await answer.read()
             status = answer.status
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Refused("unavailable", "the monitor, which knows old jobs, does not answer: ask again") from error
+        raise Refused("unavailable", "the monitor, which keeps old jobs, does not answer: try again") from error
     if status != 200:
         raise Refused("unknown", f"there is no job {unit}", "id")
     told = _job_in(content)
@@ -153,7 +153,7 @@ def _job_in(content: bytes) -> dict[str, Any]:
     try:
         told = json.loads(content)
     except ValueError as error:
-        raise Refused("unavailable", "the monitor's answer is not readable: ask again") from error
+        raise Refused("unavailable", "the monitor's answer is not readable: try again") from error
     inner = told.get("job") if isinstance(told, dict) else None
     found = inner if isinstance(inner, dict) else told
     return found if isinstance(found, dict) else {}

@@ -129,7 +129,7 @@ class Checkpoints:
     async def _sent(self, unit: str, file: Named, index: dict[str, int]) -> Stored:
         key = f"checkpoint/{unit}/f/{file.sha256}"
         if key not in index or not await self._objects.exists(key):
-            raise Refused("conflict", f"{file.name[:200]}: its content was not sent, or is not there any more", "files")
+            raise Refused("conflict", f"{file.name[:200]}: its content was not sent, or has been removed", "files")
         return Stored(name=file.name, size=index[key], key=key)
 
     async def manifest(self, key: str) -> Manifest:

@@ -234,4 +234,4 @@ class Payloads:
 
 
 def unavailable() -> Refused:
-    return Refused("unavailable", "the object store does not answer: ask again")
+    return Refused("unavailable", "the object store does not answer: try again")

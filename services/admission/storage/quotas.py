@@ -204,8 +204,8 @@ class Shares(Objects, Collector):
         self._refused.labels(department).inc()
         self.pressed.set()
         return ShareFull(
-            f"the object store has no room for {_mib(count)} MiB: {why}. What ended jobs left goes by itself, oldest first: "
-            "ask again in a minute; else cancel jobs that wait, send less, or ask for a larger store_share (see phoenix store)"
+            f"the object store has no room for {_mib(count)} MiB: {why}. Output of ended jobs is removed, oldest first: "
+            "try again in a minute; or cancel jobs that wait, send less, or have store_share raised (see phoenix store)"
         )
 
     # ----------------------------------------------------------------------------------------------------------- metrics

@@ -156,7 +156,7 @@ class Retention:
                 try:
                     await self.once()
                 except (Refused, *STORE_ERRORS) as error:
-                    self._log.warning("object store not tidied", error=type(error).__name__)
+                    self._log.warning("object store not cleaned up", error=type(error).__name__)
                 await self._rest(max(0.0, time.monotonic() - begun) * REST)
         finally:
             self._is_open = False
@@ -189,7 +189,7 @@ class Retention:
             return
         swept = await self._shares.sweep(CUT_OFF_S)
         if swept:
-            self._log.info("what was cut off while it was stored is removed", objects=swept)
+            self._log.info("incomplete objects removed", objects=swept)
         self._sweep_at = now + (SWEEP_S if self._sweep_at else CUT_OFF_S + EVERY_S)
 
     def _over(self, departments: Iterable[str], part: float) -> set[str]:

@@ -66,9 +66,9 @@ RULES: Final[dict[Failure, Rule]] = {
         Outcome.UNSURE,
         True,
         *_AWAY_S,
-        "nothing accepts connections at {url} ({why}): is oned running?  [opennebula] endpoint says where it is",
+        "nothing accepts connections at {url} ({why}): is oned running?  check [opennebula] endpoint",
     ),
-    Failure.BROKEN: Rule(Outcome.UNSURE, True, *_AWAY_S, "connections to {url} break ({why}): look at oned's log"),
+    Failure.BROKEN: Rule(Outcome.UNSURE, True, *_AWAY_S, "connections to {url} break ({why}): check oned's log"),
     Failure.TIMEOUT: Rule(
         Outcome.UNSURE,
         True,
@@ -79,16 +79,16 @@ RULES: Final[dict[Failure, Rule]] = {
         Outcome.UNSURE,
         True,
         *_AWAY_S,
-        "no TLS with {url} ({why}): look at its certificate and at [opennebula] endpoint",
+        "no TLS with {url} ({why}): check its certificate and [opennebula] endpoint",
     ),
     Failure.HTTP: Rule(
-        Outcome.UNSURE, True, *_AWAY_S, "{url} answers {why}: look at the proxy before oned, or at the path (/RPC2)"
+        Outcome.UNSURE, True, *_AWAY_S, "{url} answers {why}: check the proxy in front of oned, or the path (/RPC2)"
     ),
     Failure.MALFORMED: Rule(
         Outcome.UNSURE,
         True,
         *_AWAY_S,
-        "what answers at {url} is not OpenNebula's XML-RPC, or is cut short ({why}): look at [opennebula] endpoint",
+        "what answers at {url} is not OpenNebula's XML-RPC, or is cut short ({why}): check [opennebula] endpoint",
     ),
     Failure.FAULT: Rule(Outcome.UNSURE, True, *_AWAY_S, "{url} answers with a fault: {why}"),
     Failure.LOGIN: Rule(
@@ -99,7 +99,7 @@ RULES: Final[dict[Failure, Rule]] = {
         "again when it changes)",
     ),
     Failure.PERMISSION: Rule(
-        Outcome.LATER, False, *_STANDING_S, "OpenNebula does not allow {user} what the cloud needs: {why}"
+        Outcome.LATER, False, *_STANDING_S, "OpenNebula denies {user} an operation that the cloud needs: {why}"
     ),
     Failure.QUOTA: Rule(
         Outcome.LATER,
@@ -117,9 +117,9 @@ RULES: Final[dict[Failure, Rule]] = {
         Outcome.LATER,
         False,
         *_STANDING_S,
-        "OpenNebula cannot use the VMs' template, look at [opennebula.template]: {why}",
+        "OpenNebula cannot use the VMs' template, check [opennebula.template]: {why}",
     ),
-    Failure.OTHER: Rule(Outcome.REFUSED, False, *_STANDING_S, "OpenNebula fails: {why}; look at oned's log"),
+    Failure.OTHER: Rule(Outcome.REFUSED, False, *_STANDING_S, "OpenNebula fails: {why}; check oned's log"),
 }
 
 

@@ -112,7 +112,7 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------------------- reading
 
     def aim(self, key: str, now: float) -> Aim:
-        """What the journal wants of this VM at this time."""
+        """What the journal demands of this VM at this time."""
         kill_by, kept = self.state.doomed.get(key), self.state.kept.get(key)
         if kept is None:
             if kill_by is None:

@@ -22,7 +22,7 @@ from services.executor.core.calls import Phase
 
 
 class Aim(StrEnum):
-    """What the journal wants of an open VM."""
+    """What the journal demands of an open VM."""
 
     RUN = "running"  # its attempt is live: on the attempt's host
     MOVE = "moving"  # its attempt goes on on another host: it runs until that is known, and is saved if that takes too long
@@ -101,7 +101,7 @@ _SEEN: Final = (
     None, Phase.HELD, Phase.MOVING, Phase.RUNNING, Phase.ELSEWHERE, Phase.UNKNOWN, Phase.SAVED, Phase.OFF, Phase.FAILED,
 )  # fmt: skip
 _W, _H, _S, _R, _C = Act.WATCH, Act.HARD, Act.SOFT, Act.REST, Act.CONDEMN
-_ROWS: Final = {  # not seen yet, held, moving, running, elsewhere, unknown, saved, off, failed
+_ROWS: Final = {  # not observed yet, held, moving, running, elsewhere, unknown, saved, off, failed
     Aim.RUN: (_W, Act.DEPLOY, _W, Act.STARTED, Act.MIGRATE, Act.DOUBT, Act.DEPLOY, _C, _C),
     Aim.MOVE: (_W, _H, _W, _R, _R, _W, Act.SAVED, _H, _H),
     Aim.SAVE: (_W, _H, _W, Act.SAVE, Act.SAVE, _W, Act.SAVED, _H, _H),

@@ -64,7 +64,7 @@ class Endpoint:
         for failure in [k for k, trouble in self._hindered.items() if trouble.method == method]:
             del self._hindered[failure]
             self._told.pop(failure, None)
-            self._log.info("OpenNebula does again what it refused", method=method, failure=failure)
+            self._log.info("OpenNebula accepts again what it refused", method=method, failure=failure)
 
     def hindered(self) -> dict[Failure, Trouble]:
         """What all VMs are refused for now."""

@@ -27,7 +27,7 @@ PROOF_MIN: Final = 3  # one could be chance: an audit that happened to look when
 GRACE_S: Final = 1.0  # from a look that found a change to its event: two ways from one server, so milliseconds
 LOOKS_MAX: Final = 3  # oned tells of a change just before its database has it
 AGAIN_S: Final = 0.02  # before the second look; doubles
-TOLD_MAX: Final = 20_000  # changes told and not seen yet: a pool of 5,000 VMs that all start and end, twice
+TOLD_MAX: Final = 20_000  # changes told and not observed yet: a pool of 5,000 VMs that all start and end, twice
 _UNTOLD: Final = (Phase.HELD, Phase.MOVING, Phase.ELSEWHERE)  # nothing follows, or it is our own word for what is told
 SETTLED: Final = tuple(phase for phase in Phase if phase not in _UNTOLD)  # of these changes events are asked for
 

@@ -56,7 +56,7 @@ STARTS_PAUSED: Final = (
 )
 HOSTS_TOLD: Final = 5
 HOSTS_LOST: Final = (
-    "{hosts} lost: {which}.  phoenix hosts says why; who knows of it cordons them (phoenix hosts cordon)"
+    "{hosts} lost: {which}.  phoenix hosts shows the reasons; if this is expected, cordon them (phoenix hosts cordon)"
 )
 
 
@@ -120,7 +120,7 @@ class ExecutorEdge(Edge):
         service, config = self._service, self._service.config
         wait_s = wait_out_s(service.predecessor, service.reaped, config.runtime.lease_ttl_s, self._site.timeout_s)
         if wait_s:
-            service.log.info("waiting for the calls of the executor before this one", seconds=wait_s)
+            service.log.info("waiting for calls of the previous executor", seconds=wait_s)
             await asyncio.sleep(wait_s)
         self._core.take_over(service.now())
         self._acting = True

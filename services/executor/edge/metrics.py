@@ -33,11 +33,12 @@ CALLS: Final = TABLE.counter(
 )
 CALL_S: Final = TABLE.histogram("phoenix_opennebula_call_seconds", "Duration of one call", _SECONDS, _METHOD)
 FAILURES: Final = TABLE.counter(
-    "phoenix_opennebula_failures_total", "Calls that failed, by what went wrong", Label.of("kind", Failure)
+    "phoenix_opennebula_failures_total", "Calls that failed, by kind of failure", Label.of("kind", Failure)
 )
 IN_FLIGHT: Final = TABLE.gauge("phoenix_opennebula_calls_in_flight", "Calls in flight, polls included")
 DOWN_SINCE: Final = TABLE.gauge(
-    "phoenix_opennebula_down_since_timestamp_seconds", "Since when OpenNebula gives no answer that is one; 0: it does"
+    "phoenix_opennebula_down_since_timestamp_seconds",
+    "Time since which OpenNebula has given no valid answer; 0: it answers",
 )
 PAUSED_SINCE: Final = TABLE.gauge(
     "phoenix_starts_paused_since_timestamp_seconds",
@@ -46,7 +47,7 @@ PAUSED_SINCE: Final = TABLE.gauge(
 HINDERED: Final = TABLE.gauge("phoenix_opennebula_hindered", "Kinds of refusal that all VMs meet now")
 EVENTS: Final = TABLE.counter(
     "phoenix_opennebula_events_total",
-    "Events of OpenNebula: of a VM or host, foreign (not ours), malformed; missed: a change of which none told",
+    "Events of OpenNebula: of a VM or host, foreign (not ours), malformed; missed: a change that no event reported",
     Label.of("kind", ("vm", "host", "foreign", "malformed", "missed")),
 )
 TRUSTED: Final = TABLE.gauge("phoenix_opennebula_events_trusted", "1 while polling relies on the event stream")
@@ -58,11 +59,11 @@ DISAGREE: Final = TABLE.gauge(
 )
 DISAGREE_S: Final = TABLE.gauge(
     "phoenix_opennebula_disagreement_seconds",
-    "For so long the oldest of them has been seen by this leader; 0: there is none",
+    "Time since this leader first saw the oldest of them; 0: there is none",
     Label.of("kind", KINDS),
 )
 VMS: Final = TABLE.gauge(
-    "phoenix_vms", "Open VMs by what OpenNebula said of them last", Label.of("state", (*Phase, UNSEEN))
+    "phoenix_vms", "Open VMs by the state that OpenNebula last reported", Label.of("state", (*Phase, UNSEEN))
 )
 VMS_WANTED: Final = TABLE.gauge("phoenix_vms_wanted", "Ranks of live attempts that have no VM yet")
 VMS_WAITING: Final = TABLE.gauge("phoenix_vms_waiting", "VMs that have completed a job and wait for another one")
@@ -72,10 +73,10 @@ TERMINATION_S: Final = TABLE.histogram(
     "From the first terminate of a VM until an answer of OpenNebula that lacks it: the hypervisor's part of a reclaim",
     _SECONDS,
 )
-HOSTS_IGNORED: Final = TABLE.gauge("phoenix_hosts_ignored", "Hosts of OpenNebula whose names cannot be used")
+HOSTS_IGNORED: Final = TABLE.gauge("phoenix_hosts_ignored", "Hosts of OpenNebula whose names are not valid")
 CORES_BUSY: Final = TABLE.gauge(
     "phoenix_cores_busy",
-    "Cores of hosts that are really busy, by OpenNebula's monitoring of hosts, whoever keeps them so; by the host's holder",
+    "Cores of hosts that are really busy, by OpenNebula's monitoring of hosts, regardless of the cause; by the host's holder",
     OWNER,
 )
 MEMORY_BUSY: Final = TABLE.gauge("phoenix_memory_busy_bytes", "Memory of hosts that is really in use, likewise", OWNER)

@@ -99,7 +99,7 @@ class Records:
         if until <= since:
             raise Fault(400, "invalid", "until is not after since", "until")
         if self._busy:
-            raise Fault(503, "unavailable", "another record is being read: ask again when it is done")
+            raise Fault(503, "unavailable", "another record is being read: try again when it is done")
         self._busy = True
         try:
             return await self._send(request, since, until)
@@ -137,7 +137,7 @@ class Records:
                 mark = await read_mark(Objects(self.js, SNAPSHOTS), journal)
             archive = await asyncio.to_thread(reaching, self.archive, journal, mark) if mark else None
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
-            raise Fault(503, "unavailable", "the broker does not answer: ask again") from error
+            raise Fault(503, "unavailable", "the broker does not answer: try again") from error
         except (Broken, OSError, Stop) as error:
             raise Fault(503, "unavailable", f"the journal's archive cannot be read: {error}") from error
         if to > MESSAGES_MAX:

@@ -40,7 +40,7 @@ class AuditRoutes:
                     return json_answer(await self.reads.page(wanted, limit, after))
                 return json_answer(await self.reads.newest(wanted, limit))
         except (nats.errors.Error, JetStreamError, TimeoutError) as error:
-            raise Fault(503, "unavailable", "the broker does not answer: ask again") from error
+            raise Fault(503, "unavailable", "the broker does not answer: try again") from error
 
     def _wanted(self, request: web.Request) -> Wanted:
         """Rule 1."""

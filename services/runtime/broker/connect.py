@@ -89,7 +89,7 @@ async def connect(
         if "authorization violation" in str(error).lower():
             refusals += 1
             if refusals >= REFUSALS_MAX and connecting:
-                raise Stop(Exit.USAGE, f"nats at {url} does not know the key of {name}; `phoenix up` tells it the keys")
+                raise Stop(Exit.USAGE, f"nats at {url} does not have the key of {name}; `phoenix up` writes the keys")
             if refusals == REFUSALS_MAX:
                 told.on_closed()  # the library would try for ever
 

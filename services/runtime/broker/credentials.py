@@ -150,7 +150,7 @@ def _token(path: Path) -> str:
     try:
         return path.read_text("ascii").strip()
     except UnicodeDecodeError as error:
-        raise CredentialsError(f"{path}: this is no token; delete it to have a new one made") from error
+        raise CredentialsError(f"{path}: this is no token; delete it, and a new one is made") from error
 
 
 def _public_key(path: Path) -> str:
@@ -161,5 +161,5 @@ def _public_key(path: Path) -> str:
     except OSError as error:
         raise CredentialsError(f"{path}: {error.strerror}; `phoenix up` makes missing keys") from error
     except nkeys.NkeysError as error:
-        raise CredentialsError(f"{path}: not an nkey seed; delete it to have a new one made") from error
+        raise CredentialsError(f"{path}: not an nkey seed; delete it, and a new one is made") from error
     return key

@@ -90,7 +90,7 @@ class Line:
 
     def _closed(self) -> None:
         if not self._closing:
-            self._service.fail(f"the connection to NATS for {self._what} was closed for good")
+            self._service.fail(f"the connection to NATS for {self._what} was closed permanently")
 
     async def hear(self, subjects: Iterable[str], heard: Heard) -> None:
         """These subjects from now on, and no others."""

@@ -62,7 +62,7 @@ class Identities:
         try:
             return cls(credentials.tokens_file(config), config.cloud)
         except (OSError, TokenError) as error:
-            raise Stop(Exit.FAILED, f"who the tokens belong to cannot be read: {error}") from error
+            raise Stop(Exit.FAILED, f"the owners of tokens cannot be read: {error}") from error
 
     def by_token(self, token: str, cloud: CloudConfig | None = None) -> Identity | None:
         """The owner of a bearer token; None if it is nobody's, or has ended."""
@@ -82,7 +82,7 @@ class Identities:
             return ""
         when = datetime.fromtimestamp(found.ends, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         return (
-            f"this token of {found.user} ended at {when}: whoever runs the cloud makes another (phoenix token create)"
+            f"this token of {found.user} ended at {when}: the cloud's operator creates another (phoenix token create)"
         )
 
     def ends(self, for_s: float) -> dict[str, float]:
@@ -106,12 +106,10 @@ class Identities:
         except (OSError, TokenError) as error:
             found, wrong = False, str(error)
         if wrong and wrong != self._wrong:
-            _log.error("tokens not read", error=wrong)
+            _log.error("tokens cannot be read", error=wrong)
         self._wrong = wrong
         if wrong:
-            raise Refused(
-                "unavailable", "whose token this is cannot be read; whoever runs the cloud finds why in the log"
-            )
+            raise Refused("unavailable", "the token's owner cannot be read; the log has the reason")
         return found
 
     def reload_if_changed(self) -> bool:

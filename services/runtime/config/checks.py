@@ -168,7 +168,7 @@ def _departments(cloud: CloudConfig, hosts: int | None) -> Iterator[Problem]:
         path: Path_ = ("department", index)
         if index in again:
             yield _problem(
-                (*path, "name"), department.name, "should be unique; an earlier department has it", department.name
+                (*path, "name"), department.name, "should be unique; an earlier department uses it", department.name
             )
         yield from _department(department, path, cloud.capabilities)
     total = sum(d.guarantee for d in cloud.departments)
@@ -219,7 +219,7 @@ def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Proble
     if not web.instances_min:
         right = (
             "should be at least 1: load is measured at instances, so a department without one would not come back by it "
-            "(phoenix scale DEPT --exact 0 rests it until a person says otherwise)"
+            "(phoenix scale DEPT --exact 0 stops it until a person scales it again)"
         )
         yield _problem((*path, "instances_min"), web.instances_min, right, label)
     if web.instances_min > web.instances_max:
@@ -252,7 +252,7 @@ def _users(cloud: CloudConfig) -> Iterator[Problem]:
         path: Path_ = ("user", index)
         if index in again:
             yield _problem(
-                (*path, "name"), user.name, "should be unique in the cloud; an earlier user has it", user.name
+                (*path, "name"), user.name, "should be unique in the cloud; an earlier user uses it", user.name
             )
         yield from _user(user, path, names)
 

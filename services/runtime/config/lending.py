@@ -52,7 +52,7 @@ def _grace(cloud: CloudConfig, department: Department, path: Path_) -> Iterator[
         return
     whose = "policy.grace_s" if usual == cloud.policy.grace_s else "grace_s of a contract that lends to it"
     least = f"at least {usual:g}, which its jobs have without asking ({whose})"
-    right = f"should be {least}, and at most {GRACE_MAX_S:g}: so long whoever claims a host may wait for it"
+    right = f"should be {least}, and at most {GRACE_MAX_S:g}: a claim of a host may wait that long"
     yield Problem(path=path, found=shown(most), right=right, label=department.name)
 
 
@@ -65,7 +65,7 @@ def _department(department: Department, path: Path_) -> Iterator[Problem]:
         known += found
         guarantee, maximum = found[0].guarantee, found[0].maximum
         if guarantee is None and maximum is None:
-            right = 'should say what is other then: "… guarantee 6", "… maximum 8", or both'
+            right = 'should name what changes: "… guarantee 6", "… maximum 8", or both'
             yield Problem(path=(*path, "windows"), found=shown(text), right=right, label=label)
         least = department.guarantee if guarantee is None else guarantee
         most = department.maximum if maximum is None else maximum
@@ -162,7 +162,7 @@ def _contract(cloud: CloudConfig, index: int, contract: Lending) -> Iterator[Pro
             right = f'should be a department, or "*" for all{hint}'
             yield Problem(path=(*path, key), found=shown(name), right=right, label=label)
     if contract.lender == contract.borrower != lending.ANY:
-        right = "should be another department than the lender: nobody lends to itself"
+        right = "should be another department than the lender: a department cannot lend to itself"
         yield Problem(path=(*path, "borrower"), found=shown(contract.borrower), right=right, label=label)
     yield from ranges(contract, path, label)
     yield from _sense(cloud, index, contract)

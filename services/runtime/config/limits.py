@@ -41,7 +41,7 @@ def _preemption(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem
     for field in ("min_run_s", "preemptions_max", "preemptions_per_hour_max"):
         value = getattr(batch, field)
         if value and batch.order == "leases":
-            right = 'should be 0 with order = "leases": an accepted lease begins on time, whoever runs in its way'
+            right = 'should be 0 with order = "leases": an accepted lease begins on time, and preempts what runs on its hosts'
             yield _problem((*path, field), value, right, label)
 
 

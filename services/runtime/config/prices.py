@@ -222,7 +222,7 @@ def _window(entry: str, shift_min: int, zone: str) -> Iterator[str]:
     if any((edge - shift_min) % 60 for window in read for edge in (window.begin, window.end)):
         yield f"in {zone} it should begin and end with full hours of UTC"
     if any(window.guarantee is not None or window.maximum is not None for window in read):
-        yield "should say hours alone"
+        yield "should name hours only"
 
 
 def _problem(path: Path_, value: object, right: str, label: str = "") -> Problem:

@@ -31,7 +31,7 @@ def check(department: Department, web: WebPolicy, path: Path_) -> Iterator[Probl
     yield from _floors(department, web, (*path, "schedule"))
     yield from _of_other_rule(web, path, label)
     if web.turns_per_hour_max == 1:
-        right = "should be 0 (no budget) or at least 2: whoever goes down must be able to come up again"
+        right = "should be 0 (no budget) or at least 2: an instance removed must be able to come back"
         yield Problem(path=(*path, "turns_per_hour_max"), found="1", right=right, label=label)
 
 

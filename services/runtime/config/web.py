@@ -92,7 +92,7 @@ def _attribute(name: str, value: str | dict[str, str]) -> Iterator[tuple[str, st
         if ATTRIBUTE.match(one) is None:
             yield one, "should be an attribute's name: letters, digits and '_', not beginning with a digit"
     if name.upper() in OURS:
-        yield name, "should not be given: Phoenix sets it for each VM"
+        yield name, "should be left out: Phoenix sets it for each VM"
     if name.upper() == CONTEXT and not isinstance(value, Mapping):
         yield shown(value), "should be a table"
     if name.upper() == CONTEXT and any(one.upper().startswith("PHOENIX_") for one in inner):

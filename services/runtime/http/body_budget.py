@@ -46,7 +46,7 @@ class Room:
         part, own = self.part(group, caller), self._of.get((group, caller), 0)
         if own + count > part:
             raise Full(
-                f"{own + count} bytes on their way at once, and room for {part}: wait for an answer, then send more"
+                f"{own + count} bytes on their way at once, and room for {part}: wait for an answer before sending more"
             )
         self._add(group, caller, count)
 

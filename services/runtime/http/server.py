@@ -34,7 +34,7 @@ LINGER_S: Final = (
     2.0  # for what is left of a body that was refused, so that its sender reads why and not "connection reset"
 )
 UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; nobody takes longer for the next byte
-_FULL_TEXT: Final = "too many connections: close some, or ask again in a moment"
+_FULL_TEXT: Final = "too many connections: close some, or try again in a moment"
 _FULL_BODY: Final = error_body("unavailable", _FULL_TEXT)
 _FULL: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
@@ -172,7 +172,7 @@ class Connection(RequestHandler):
                 answer.headers["Allow"] = METHODS
         else:
             self.guard.failed("request failed", exc, method=request.method, path=request.path)
-            answer = error_response(request, status, "unavailable", "the server made an error; it is in its log")
+            answer = error_response(request, status, "unavailable", "internal error; the server's log has the details")
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent: it ends here")
         answer.force_close()

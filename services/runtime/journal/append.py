@@ -99,7 +99,7 @@ class Journal:
             if self._unanswered >= SILENT_AFTER:
                 raise Full(
                     "the broker answers, but stores nothing (as a rule its disk is full): nothing can be accepted until it "
-                    "does. It may still happen: ask again with the same request id"
+                    "does. It may still happen: try again with the same request id"
                 )
 
     async def _send(self, parcel: Parcel) -> bool:
@@ -120,7 +120,7 @@ class Journal:
                 return False
             if error.err_code in _FULL:
                 told = error.description or f"error {error.err_code}"
-                text = f"the journal is full, nothing can be accepted until it is given room ({told})"
+                text = f"the journal is full, nothing can be accepted until it has space again ({told})"
                 raise Full(text) from error
             if error.code == 503:  # the stream's leader is changing: whether it was stored must be found out
                 await asyncio.sleep(PAUSE_S)
@@ -173,7 +173,7 @@ class Journal:
             return False
         if not (self._is_own(found) or self._is_garbage(last.data or b"")):
             raise Deposed(f"message {sequence} of {self._subject} is another instance's ({found or 'no id'})")
-        self._log.warning("folding past a message on the own subject", position=sequence)
+        self._log.warning("folding a message of another writer on the own subject", position=sequence)
         await self._wait_for(sequence, FOLD_TIMEOUT_S)
         return parcel.position is not None
 

@@ -53,9 +53,7 @@ class Room:
     @property
     def why(self) -> str:
         have = f"{self._used / 1048576:.1f} of {self._most / 1048576:.1f} MiB"
-        return (
-            f"the journal is nearly full ({have}): nothing is begun or changed until it has room again; to cancel works"
-        )
+        return f"the journal is nearly full ({have}): only cancelling works until it has space again"
 
     def refuse(self) -> Refused:
         """The answer to a request to begin or change something; it is counted."""
@@ -84,9 +82,11 @@ class Room:
         if scarce is not self.scarce:
             self.scarce = scarce
             if scarce:
-                self._log.error("the journal is nearly full: what is left is for what ends things", why=self.why)
+                self._log.error(
+                    "the journal is nearly full; the rest is reserved for requests that end things", why=self.why
+                )
             else:
-                self._log.info("the journal has room again")
+                self._log.info("the journal has space again")
             self._changed()
 
     async def watch(self, js: JetStreamContext) -> None:

@@ -172,7 +172,7 @@ class Reader:
             greeted = greeted + 1 if is_silent and await answers() else 0
         silent_s = time.monotonic() - self._heard_at
         raise Stop(
-            Exit.FAILED, f"nothing was heard for {silent_s:.0f} s though the broker answers: the client is stuck"
+            Exit.FAILED, f"nothing was received for {silent_s:.0f} s although the broker answers: the client is stuck"
         )
 
     def _is_broken(self) -> bool:
