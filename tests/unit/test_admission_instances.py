@@ -63,7 +63,7 @@ def test_of_a_department_that_names_its_balancers_nobody_else_reports() -> None:
     config = msgspec.structs.replace(cloud(), departments=tuple(named))
     assert reported(world, WAL, state="unready")  # nobody is named yet
     world.put(f.ConfigAdopted(cloud="c", custody_rules=RULES, config=config), writer="provisioner")
-    with pytest.raises(Refused, match=r"the word of wal does not count \(balancers of web: lb\); that of") as refused:
+    with pytest.raises(Refused, match=r"reports by wal do not count \(balancers of web: lb\); those of") as refused:
         reported(world, WAL, state="unready")
     assert (refused.value.code, refused.value.field) == ("denied", "user")
     for caller in (WIM, ROOT, Caller("lb", "web", "user")):

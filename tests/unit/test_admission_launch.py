@@ -112,7 +112,7 @@ async def test_what_ranks_have_not_fetched_is_bounded_of_an_attempt_and_in_all(m
 
     more(KEY, "a")
     more(KEY, "b")
-    with pytest.raises(Refused, match="not fetched"):
+    with pytest.raises(Refused, match="not yet fetched"):
         more(KEY, "c")
     more(("8", 1), "a")
     with pytest.raises(Refused, match="not fetched"):

@@ -88,7 +88,7 @@ async def test_requests_that_end_are_taken_and_others_refused_with_what_to_do() 
     for refused in (begins, both):
         error = refused.answer.exception()
         assert isinstance(error, Refused)
-        assert (error.code, "nearly full" in error.message, "cancel works" in error.message) == (
+        assert (error.code, "nearly full" in error.message, "only cancelling works" in error.message) == (
             "unavailable",
             True,
             True,

@@ -124,7 +124,7 @@ def test_limits(path: Path) -> None:
 
 def test_a_damaged_file_is_told_with_what_to_do(config: Config, path: Path) -> None:
     path.write_text("{")
-    with pytest.raises(TokenError, match=r"tokens\.json: .*; delete it: `phoenix up` makes it anew"):
+    with pytest.raises(TokenError, match=r"tokens\.json: .*; delete it: `phoenix up` creates a new one"):
         tokens.issued(path)
     with pytest.raises(CredentialsError, match="delete it"):
         credentials.ensure(config)
