@@ -49,11 +49,11 @@ UNITS: Final = {
 }
 SOURCES: Final = {
     "monitor": "`<monitor_url>/metrics`",
-    "monitor: what can be full": "`<monitor_url>/metrics`",
+    "monitor: streams and disks": "`<monitor_url>/metrics`",
     "monitor: certificates": "`<monitor_url>/metrics`",
     "monitor: tokens": "`<monitor_url>/metrics`",
     "embedded load balancer": "`<balancer>/_balancer/metrics`",
-    "agent beside HAProxy": "`127.0.0.1:9131/metrics`",
+    "agent of HAProxy": "`127.0.0.1:9131/metrics`",
 }
 SHORT: Final = {
     Names.DEPARTMENTS: "d",

@@ -48,5 +48,5 @@ async def connected(account: Account, name: str, on_closed: Callable[[], None]) 
         except Stop as error:
             if error.code == Exit.USAGE:
                 raise
-            _log.warning("no broker yet", error=error.why)
+            _log.warning("broker not reachable yet", error=error.why)
             await asyncio.sleep(RECONNECT_PAUSE_S)

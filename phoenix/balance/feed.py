@@ -148,7 +148,7 @@ class Feed:
             try:
                 await self._audit_once(client)
             except (nats.errors.Error, TimeoutError, msgspec.DecodeError, ValueError, OSError) as error:
-                _log.warning("no list of instances", error=message_of(error))
+                _log.warning("instances not listed", error=message_of(error))
             await asyncio.sleep(AUDIT_SOON_S)
             if self.audited_at is not None:
                 with contextlib.suppress(TimeoutError):

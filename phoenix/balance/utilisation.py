@@ -58,7 +58,7 @@ class Usages:
         try:
             told = _measures.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            _log.warning("measures cannot be read", error=str(error))
+            _log.warning("measurements cannot be read", error=str(error))
             return
         for measured in told.instances:
             key = (measured.unit, measured.attempt, measured.rank)

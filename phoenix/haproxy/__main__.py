@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--log-format", default="text", choices=("text", "json"))
     once = parser.add_mutually_exclusive_group()
     once.add_argument(
-        "--check", action="store_true", help="say what is wrong with file, socket and credential, then end"
+        "--check", action="store_true", help="check file, socket and credential, report what is wrong, and exit"
     )
     once.add_argument(
         "--save-state", type=Path, metavar="FILE", help="write HAProxy's servers for its reload, then end"

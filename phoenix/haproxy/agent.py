@@ -127,7 +127,7 @@ class Agent:
 
     def _closed(self) -> None:
         if not self._stop.is_set():
-            _log.error("the connection to nats is closed for good")
+            _log.error("the connection to nats is closed permanently")
             self._code = Exit.FAILED
             self._stop.set()
 

@@ -144,10 +144,10 @@ async def _door(settings: Settings, client: Client, refusals: list[str]) -> Find
     except (nats.errors.Error, TimeoutError) as error:
         why = refusals[0] if refusals else str(error) or "no answer"
         return Finding(
-            f"no list of instances: {why}", f"{settings.user} must be a user of department {settings.department}"
+            f"instances not listed: {why}", f"{settings.user} must be a user of department {settings.department}"
         )
     except msgspec.DecodeError:
         told = answer.data.decode("utf-8", "replace")[:300]
-        return Finding(f"no list of instances: {told}", f"{settings.department} must be a web department")
+        return Finding(f"instances not listed: {told}", f"{settings.department} must be a web department")
     number = len(listing.instances)
     return Finding(f"{settings.department} has {number} {'instance' if number == 1 else 'instances'}")

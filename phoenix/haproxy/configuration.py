@@ -25,7 +25,7 @@ SLOTS_MAX: Final = 4096  # HAProxy does not mind (6 KiB each), but a look at 100
 STATE_EMPTY: Final = "1\n"  # a state file without servers: the version of its format
 _LISTEN: Final = re.compile(r'[A-Za-z0-9_.:*\[\]-]*:[0-9]{1,5}|"\$\{[A-Z_]+\}"')
 _PLAIN: Final = re.compile(r"[A-Za-z0-9/._~-]+\Z")  # goes into HAProxy's configuration as one word
-_SITE: Final = "The site's: every path and number here is meant to be changed where it does not fit."
+_SITE: Final = "For your site: change any path and number here that does not fit."
 _EMBEDDED: Final = "Written by a program at each start: changes here do not last."
 
 

@@ -88,7 +88,7 @@ class Keeper:
         self._counts.looks_failed += 1
         self.seen = None
         if why != self._gone:
-            _log.warning("no look at haproxy", error=why)
+            _log.warning("haproxy cannot be read", error=why)
         self._gone = why
 
     def _plan(self, reading: Reading) -> Plan:
@@ -116,7 +116,7 @@ class Keeper:
                 self._counts.commands[kind, "lost"] += 1
                 raise
             self._counts.commands[kind, "done"] += 1
-            _log.info("told haproxy", command=told)
+            _log.info("haproxy command sent", command=told)
         self._refused.pop(order.slot, None)
         return True
 
@@ -130,11 +130,11 @@ class Keeper:
             first = ", ".join(one.unit for one in planned.waiting[:5])
             _log.error("more instances than slots: raise the number in server-template", waiting=short[0], first=first)
         if planned.unchecked:
-            _log.error("slots without health checks get nothing: server-template needs `check`", slots=short[1])
+            _log.error("slots without health checks are not used: server-template needs `check`", slots=short[1])
         if unusable:
             first = next(iter(unusable.values()))
             _log.error(
-                "instances with an address or a health path that no server can have", count=short[2], first=first
+                "instances with an address or a health path that HAProxy cannot use", count=short[2], first=first
             )
         if not any(short):
             _log.info("every instance has a slot")

@@ -20,29 +20,29 @@ from services.runtime.families import Label, Table
 STATES = ("free", "serving", "down", "draining")
 WORDS = ("drained", "unready", "ready")
 
-TABLE: Final = Table("agent beside HAProxy")
+TABLE: Final = Table("agent of HAProxy")
 UP: Final = TABLE.gauge("phoenix_haproxy_up", "1 if HAProxy answers on its socket")
 INSTANCES: Final = TABLE.gauge("phoenix_haproxy_instances", "Instances that the department has, draining ones included")
 WAITING: Final = TABLE.gauge("phoenix_haproxy_waiting", "Instances that have no slot because all are taken")
 UNCHECKED: Final = TABLE.gauge("phoenix_haproxy_unchecked", "Slots without health checks, which get nothing")
-UNUSABLE: Final = TABLE.gauge("phoenix_haproxy_unusable", "Instances whose address or health path no server can have")
-AUDIT_AGE: Final = TABLE.gauge("phoenix_haproxy_audit_age_seconds", "Since the door listed the instances last")
+UNUSABLE: Final = TABLE.gauge("phoenix_haproxy_unusable", "Instances whose address or health path HAProxy cannot use")
+AUDIT_AGE: Final = TABLE.gauge("phoenix_haproxy_audit_age_seconds", "Time since admission last listed the instances")
 UTILISATION: Final = TABLE.gauge("phoenix_haproxy_utilisation_ratio", "Of the instances; 1: all are busy")
-SLOTS: Final = TABLE.gauge("phoenix_haproxy_slots", "Slots by what they do", Label.of("state", STATES))
+SLOTS: Final = TABLE.gauge("phoenix_haproxy_slots", "Slots by state", Label.of("state", STATES))
 SESSIONS: Final = TABLE.gauge("phoenix_haproxy_sessions", "Requests open")
 QUEUE: Final = TABLE.gauge("phoenix_haproxy_queue", "Requests that wait for an instance")
 COMMANDS: Final = TABLE.counter(
     "phoenix_haproxy_commands_total",
-    "Told to HAProxy, by what, and what it said",
+    "Commands sent to HAProxy, by kind and result",
     Label.of("kind", (command.__name__ for command in get_args(Command))),
     Label.of("outcome", ("done", "refused", "lost")),
 )
 SIGNALS_SENT: Final = TABLE.counter("phoenix_haproxy_signals_total", "Signals published", Label.of("kind", SIGNALS))
 REPORTS: Final = TABLE.counter(
-    "phoenix_haproxy_reports_total", "Words on instances to the door", Label.of("kind", WORDS)
+    "phoenix_haproxy_reports_total", "Reports on instances sent to admission", Label.of("kind", WORDS)
 )
-LOOKS_FAILED: Final = TABLE.counter("phoenix_haproxy_looks_failed_total", "Looks that HAProxy did not answer")
-PROCESSES: Final = TABLE.counter("phoenix_haproxy_processes_total", "Processes of HAProxy seen")
+LOOKS_FAILED: Final = TABLE.counter("phoenix_haproxy_looks_failed_total", "Reads that HAProxy did not answer")
+PROCESSES: Final = TABLE.counter("phoenix_haproxy_processes_total", "HAProxy processes seen")
 
 
 @dataclass

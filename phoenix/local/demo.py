@@ -74,7 +74,7 @@ class Api:
                 return await self._submit(request)
             except (aiohttp.ClientConnectionError, TimeoutError) as error:
                 if time.monotonic() > deadline:
-                    raise DemoError(f"the door does not answer: {error!r}") from error
+                    raise DemoError(f"admission does not answer: {error!r}") from error
             await asyncio.sleep(ASK_S)
 
     async def _submit(self, request: dict[str, Any]) -> str:
@@ -162,7 +162,7 @@ async def _demo(args: argparse.Namespace, data: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     print(f"A day of two departments in {args.seconds:.0f} s on {args.hosts} hosts.")
-    print("So that a day fits, the web rule looks at a window of 3 s here (default: 20 s).", flush=True)
+    print("To fit a day, the web rule uses a window of 3 s here (default: 20 s).", flush=True)
     try:
         balancer: Balancer = "haproxy" if program("haproxy") else "embedded"
         await up.start(CLOUD, hosts=args.hosts, cores=CORES, hypervisor="process", balancer=balancer, services="all")
@@ -198,7 +198,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--seconds", type=float, default=60.0, help="length of the day (default 60)")
     parser.add_argument("--hosts", type=int, default=16)
-    parser.add_argument("--out", type=Path, default=Path("out"), help="where the picture goes (default ./out)")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="directory of the picture (default ./out)")
     parser.add_argument("--data", type=Path, help="keep the cloud's data here (default: a directory that is deleted)")
     args = parser.parse_args(argv)
     data = args.data or Path(tempfile.mkdtemp(prefix="phoenix-demo-"))

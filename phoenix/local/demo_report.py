@@ -137,7 +137,7 @@ def picture(day: Day, path: Path) -> None:
     axes.set_ylim(0, max(sum(column) for column in zip(*layers, strict=True)))
     axes.set_xlabel("seconds")
     axes.set_ylabel("hosts")
-    axes.set_title("Who held the hosts", loc="left")
+    axes.set_title("Hosts by holder", loc="left")
     axes.legend(loc="upper right", bbox_to_anchor=(1.0, 1.12), ncols=len(owners), frameon=False)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)

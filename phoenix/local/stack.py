@@ -133,14 +133,14 @@ def status_file(layout: Layout) -> Path:
 def isolation(layout: Layout, settings: Settings) -> tuple[str, str]:
     """How VMs are kept apart, and why so."""
     if settings.external:
-        return "external", "the site's own OpenNebula keeps them apart"
+        return "external", "isolated by the site's own OpenNebula"
     if settings.hypervisor == "dummy":
         return "none", "the dummy hypervisor runs nothing"
     try:
         told = orjson.loads(status_file(layout).read_bytes())
         return str(told["isolation"]), str(told.get("why", ""))
     except (OSError, ValueError, KeyError):
-        return "unknown", "the hypervisor has not said yet"
+        return "unknown", "not yet reported by the hypervisor"
 
 
 def service(config: Config, layout: Layout, process: str) -> Spec:

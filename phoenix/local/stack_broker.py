@@ -85,7 +85,7 @@ async def adopt(
     """Ask the provisioner to adopt `cloud`, or what would come of it.  Raises `BrokerError`."""
     operator = next((user for user in config.cloud.users if user.role == "operator"), None)
     if operator is None:
-        raise BrokerError("the configuration in force has no operator, so nobody may change it")
+        raise BrokerError("the configuration in force has no operator, so no user may change it")
     client = await _connected(credentials.user_options(config, operator.name))
     subject = subjects.request(operator.department, operator.name, "config", "apply")
     payload = msgspec.json.encode(ConfigApply(config=cloud, accept_late_leases=accept_late_leases, dry_run=dry_run))

@@ -22,11 +22,11 @@ from services.runtime.config.file import Config
 PASTA: Final = "pasta"
 AGAIN: Final = "`phoenix up --job-network machine` lets them share the machine's"
 NO_PASTA: Final = (
-    "jobs reach the cloud's doors and each other, but no other network: there is no pasta; as root, apt-get install passt "
+    "jobs reach the cloud's services and each other, but no other network: there is no pasta; as root, apt-get install passt "
     f"(in a checkout, make setup), then start again; {AGAIN}"
 )
 WAY_OUT_S: Final = 10.0  # pasta takes a tenth of a second; the cloud does not wait longer for it
-NO_WAY_OUT: Final = f"jobs reach the cloud's doors and each other, but no other network: pasta {{why}}; {AGAIN}"
+NO_WAY_OUT: Final = f"jobs reach the cloud's services and each other, but no other network: pasta {{why}}; {AGAIN}"
 
 
 def made(settings: Settings) -> tuple[JobsNetwork | None, str]:

@@ -57,7 +57,7 @@ FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will 
 LOOPBACK: Final = "127.0.0.1"
 ANY_ADDRESS: Final = ("0.0.0.0", "[::]", "")  # noqa: S104  # compared with, not bound to
 ANYBODY_MAY_LISTEN: Final = (
-    "nats-server listens at port {port}, which {who} could take while nats-server is started again: "
+    "nats-server listens at port {port}, which {who} could take while nats-server restarts: "
     "only one below net.ipv4.ip_unprivileged_port_start is root's"
 )
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
@@ -468,7 +468,7 @@ class Supervisor:
             left = f"{ended.left} of {ended.told} VMs have not ended yet"
             self.tell(f"{left}; the executor looks after them at the next `phoenix up`")
         elif ended.why:
-            self.tell(f"it cannot be asked ({ended.why}): VMs may still run there until the next `phoenix up`")
+            self.tell(f"it does not answer ({ended.why}): VMs may still run there until the next `phoenix up`")
 
     async def stop_children(self, names: Sequence[str], hard: bool = False) -> None:
         """Stop these at the same time; those that are not running do not matter.  Even `hard`, OpenNebula gets SIGTERM first:
@@ -489,7 +489,7 @@ def _unheard(_said: str) -> None:
 def _of_system(error: OSError, data: Path) -> str:
     """One that names no file is, as a rule, a write into the data directory."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error.filename or data}: {error.strerror}: make room there, or choose another directory with --data"
+        return f"{error.filename or data}: {error.strerror}: free space there, or choose another directory with --data"
     return str(error)
 
 

@@ -102,10 +102,10 @@ def complaint(stopped: dict[str, str], free: int) -> str:
     names, why = ", ".join(sorted(stopped)), next(iter(stopped.values()))
     mb = free >> 20
     if free < ROOM_BYTES:
-        then = f"{mb} MiB are free: make room, and with {ROOM_BYTES >> 20} MiB it is started again by itself"
+        then = f"{mb} MiB are free: free more space, and with {ROOM_BYTES >> 20} MiB it is started again by itself"
     else:
         then = f"{mb} MiB are free: it is started again by itself"
-    return f"nothing is written any more to {names} ({why}); {then}"
+    return f"nothing more is written to {names} ({why}); {then}"
 
 
 def _free_bytes(directory: Path) -> int:

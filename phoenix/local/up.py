@@ -165,7 +165,7 @@ def _await_ready(lines: IO[bytes], tell: Tell) -> None:
         if told.get("ready"):
             return
         tell(told["progress"])
-    raise StartError("the supervisor ended before the cloud was ready; DATA/log/supervisor.log says why")
+    raise StartError("the supervisor ended before the cloud was ready; see DATA/log/supervisor.log")
 
 
 class Log:

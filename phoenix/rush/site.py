@@ -79,7 +79,7 @@ class SiteError(Exception):
 
 
 class GoneError(SiteError):
-    """Events that were asked for are not kept any more: none is missing behind position `oldest`."""
+    """Events that were asked for are no longer kept: none is missing behind position `oldest`."""
 
     def __init__(self, message: str, oldest: int) -> None:
         super().__init__(message)

@@ -1,8 +1,8 @@
 """The NATS door: phoenix.request.<department>.<user>.<noun>.<verb>, answered by the leader only.
 
 Rules
-  1. The user in the subject is true because the server lets nobody else publish it; department and role come from the adopted
-     configuration.
+  1. The user in the subject is true because the server lets no other client publish it; department and role come from the
+     adopted configuration.
   2. The reply subject is the broker's (PROTOCOL S10).  A broker without accounts leaves it to the asker: there a request whose
      answer would go anywhere but to the asker's own inbox is not served at all.  One without a reply subject is served.
   3. `config.apply` is the provisioner's: ignored here.
@@ -39,7 +39,7 @@ from services.runtime.service import Service
 from services.runtime.token_bucket import Bucket
 
 SUBJECTS: Final = "phoenix.request.*.{}.*.*"  # of a user
-FOREIGN_PER_S: Final = 2.0  # wrong reply subjects that are told in log and audit; all are counted
+FOREIGN_PER_S: Final = 2.0  # wrong reply subjects that log and audit report; all are counted
 FOREIGN_BURST: Final = 20.0
 DRAIN_S: Final = 3.0  # for requests under way when the door closes
 FOREIGN: Final = ("config.apply",)
@@ -140,7 +140,7 @@ class NatsDoor:
         return await self._desk.handle(caller, department, kind, request)
 
     def _own_department(self, name: str, fallback: str) -> str:
-        """Where the asker's inbox is.  Of somebody unknown: the department of the subject that the server let through."""
+        """The caller's inbox.  Of an unknown caller: the department of the subject that the server let through."""
         user = self._core.user(name)
         return user.department if user is not None else fallback
 

@@ -6,7 +6,7 @@ import asyncio
 
 
 class News:
-    """Nothing is kept of names that nobody waits for."""
+    """Nothing is stored for names without waiters."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}

@@ -112,7 +112,7 @@ class MonitorEdge(Edge):
     async def connected(self, service: Service) -> None:
         self.service = service
         if await take_over(self.config.monitor.history_path, Objects(service.js, SNAPSHOTS)):
-            service.log.info("history that was made anew taken over")
+            service.log.info("rebuilt history adopted")
         info = await service.js.stream_info(JOURNAL_STREAM)
         self.history.open(str(info.created))
         self._tell_history()
@@ -255,12 +255,12 @@ class MonitorEdge(Edge):
         """Once when it stands still, and once when it goes on."""
         still, told, log = self.history.still, self._still, self.service.log
         if still is not None and told is None:
-            log.error("history stands still", file=str(self.history.path), error=still.why)
+            log.error("history not written", file=str(self.history.path), error=still.why)
         elif still is None and told is not None:
-            log.info("history goes on", stood_still_s=round(time.time() - told.since, 1))
+            log.info("history written again", stood_still_s=round(time.time() - told.since, 1))
         self._still = still
         if self.history.again:
-            raise Stop(Exit.FAILED, "the history can be written again: the next start folds what it has missed")
+            raise Stop(Exit.FAILED, "the history can be written again: the next start folds the missed messages")
 
     def ailing(self) -> list[str]:
         return [self.history.complaint] if hasattr(self, "history") and self.history.still is not None else []

@@ -119,7 +119,7 @@ def _compose(proposal: Proposal, now: float, drafted: Sequence[Fact]) -> list[Fa
     """The proposal's facts; None if it was answered with an error instead."""
     try:
         facts = proposal.compose(now, drafted)
-    except Exception as error:  # a defect in one request's composition is that request's error, not everybody's
+    except Exception as error:  # a defect in one request's composition is that request's error, not that of all
         proposal.answer.set_exception(error)
         return None
     if len(facts) > FACTS_MAX or sum(map(fact_size, facts)) > BYTES_MAX:

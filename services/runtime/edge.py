@@ -58,8 +58,8 @@ class Edge:
         """After the first catch-up: open listeners and subscriptions."""
 
     def continues(self) -> str:
-        """A snapshot has been loaded.  Why what this edge keeps beside it does not go on from there: then the journal is folded
-        from its beginning.  Empty: it does."""
+        """A snapshot has been loaded.  Why what this edge keeps beside it does not continue from there: then the journal is
+        folded from its beginning.  Empty: it does."""
         return ""
 
     async def secured(self, _position: int) -> bool:
@@ -73,7 +73,7 @@ class Edge:
         """Stop: no more calls after this returns (`leader.stopped` follows, X8).  Proposals are still taken meanwhile."""
 
     def ailing(self) -> list[str]:
-        """What whoever runs the cloud should look at, in sentences; asked by `GET /healthz`."""
+        """What an operator should check, in sentences; returned by `GET /healthz`."""
         return []
 
     def applied(self, fact: Fact, meta: Meta) -> None:

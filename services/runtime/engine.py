@@ -12,7 +12,7 @@ the watch on the journal's room.
 
 Rules (PROTOCOL, Shells)
   S1  one envelope outstanding; a fact counts when it has come back, not when it was sent
-  S3  a new leader writes `leader.started` first and decides after it has come back; an envelope of somebody else on the own
+  S3  a new leader writes `leader.started` first and decides after it has come back; an envelope of another writer on the own
       subject, while this one leads or is about to, means deposed
   S4  the same fact void again and again: stop (`drafts`)
   S6  now = max(own clock, fold time); a broker's timestamp that does not fit the own clock: stop
@@ -212,7 +212,7 @@ class Engine:
         self._kicked.set()
 
     def abandon(self) -> None:
-        """The process ends: nobody leads here any more, and whoever still waits will get no better answer."""
+        """The process ends: it no longer leads, and requests that still wait will get no better answer."""
         self.phase = Phase.STOPPED
         self._refuse_all()
 
@@ -426,7 +426,7 @@ class Engine:
                 raise Stop(Exit.DEPOSED, str(error)) from error
 
     def _give_up(self, draft: Draft, error: Full) -> None:
-        """The journal takes nothing.  Requests are told, decided facts are tried again."""
+        """The journal accepts nothing.  Requests get the error, decided facts are retried."""
         if not self.full:
             self._log.error("the journal accepts nothing until it has space again", why=error)
         self.full = True

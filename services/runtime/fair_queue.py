@@ -2,23 +2,23 @@
 
 Theory of operation
   Deficit round robin (M. Shreedhar, G. Varghese, "Efficient Fair Queuing using Deficit Round Robin", SIGCOMM 1995, section 3)
-  on two levels: departments take turns, and whoever a department lets ask next is the next of its callers.  What a turn is
+  on two levels: departments take turns, and within a department its callers do.  What a turn is
   worth is counted in cost, about a millisecond of the server's time, and not in requests.  A server serves several at once, so
-  fairness of order alone is not enough: whoever has filled it is waited for (W. Jin, J. Chase, J. Kaur, "Interposed
+  fairness of order alone is not enough: a caller that has filled it makes others wait (W. Jin, J. Chase, J. Kaur, "Interposed
   Proportional Sharing for a Storage Service Utility", SIGMETRICS 2004, on depth).  So a caller has a depth and a pace too, but
   for as long as others ask as well: alone it may have all.
 
 Rules
-  1. What waits is bounded, for each caller and for each department, in requests and in bytes: whoever asks more is refused, and
-     nobody else is.
+  1. What waits is bounded, for each caller and for each department, in requests and in bytes: a caller that exceeds it is
+     refused, and no other caller is.
   2. A caller has at most `depth_alone` cost under way, or `depth_beside` while another department asks or has asked `QUIET_S`
      ago, and all callers of a department have `department_depth`; but a caller, and a department, always one request.
   3. Beside others a caller's cost is paced: `rate_beside` a second, after `burst` at once.  What it has had alone uses up its
-     burst, and no more: whoever comes beside a flood finds it at its pace.  What turns out dearer than its cost said is charged
-     afterwards, and delays what that caller asks next.
-  4. Nobody starves: whoever waits within depth and pace has a turn after one of each other at most, as large as a quantum and
-     the largest cost together.
-  5. What has waited for `wait_max_s` is not served any more (`late`): nobody waits for its answer.
+     burst, and no more: a caller that arrives beside a flood finds it at its pace.  What turns out dearer than its cost said is
+     charged afterwards, and delays what that caller asks next.
+  4. No caller starves: one that waits within depth and pace has a turn after one of each other at most, as large as a quantum
+     and the largest cost together.
+  5. What has waited for `wait_max_s` is not served any longer (`late`): its caller has stopped waiting.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Bounds:
     waiting_bytes_max: int = 8 << 20
     department_waiting_max: int = 8_000
     department_bytes_max: int = 32 << 20  # so with eight departments 256 MiB, if all of them flood
-    depth_alone: float = 512.0  # whoever comes next waits for no more than these
+    depth_alone: float = 512.0  # the next caller waits for no more than these
     depth_beside: float = 64.0
-    department_depth: float = 512.0  # of many callers too nobody has to wait for more
+    department_depth: float = 512.0  # with many callers too, no caller waits for more
     rate_beside: float = 250.0  # of the thousand that a process has
-    burst: float = 2_000.0  # an experiment's submissions go at once, whoever else asks
+    burst: float = 2_000.0  # an experiment's submissions pass at once, regardless of other callers
     wait_max_s: float = 20.0  # longer than any client of ours waits
     is_beside: bool = False  # always as beside others: they ask elsewhere
 
@@ -104,7 +104,7 @@ class FairQueue(Generic[Item]):
         self._callers: OrderedDict[tuple[str, str], Caller[Item]] = OrderedDict()
         self._ring: OrderedDict[str, Department[Item]] = OrderedDict()  # for which something waits, the next one first
         self.waiting = 0
-        self.wake_at = float("inf")  # of `take`: when a pace lets somebody ask who waits now
+        self.wake_at = float("inf")  # of `take`: when a pace allows a waiting caller again
 
     # ------------------------------------------------------------------------------------------------------------ putting
 
@@ -159,12 +159,12 @@ class FairQueue(Generic[Item]):
         )
 
     def take(self, now: float) -> Taken[Item] | None:
-        """Whose turn it is; None if nobody may be served now: then `wake_at` says when somebody may, but for `done`."""
+        """The next turn; None if no caller may be served now: then `wake_at` is when one may, but for `done`."""
         self.wake_at = float("inf")
         if not self.waiting:
             return None
         beside = self.is_beside(now)
-        unable = 0  # departments in a row of whose callers nobody may ask
+        unable = 0  # departments in a row none of whose callers may be served
         while unable < len(self._ring):
             department = next(iter(self._ring.values()))
             flow = self._next_of(department, now, beside)
@@ -183,7 +183,7 @@ class FairQueue(Generic[Item]):
         return None
 
     def _next_of(self, department: Department[Item], now: float, beside: bool) -> Caller[Item] | None:
-        """The caller whose turn it is among the department's, by the same algorithm; None if nobody may ask now."""
+        """The caller whose turn it is among the department's, by the same algorithm; None if none may be served now."""
         unable = 0
         while unable < len(department.ring):
             flow = next(iter(department.ring.values()))

@@ -9,7 +9,7 @@ Rules
   1. Names: `phoenix_`, what it is, its base unit (`_seconds`, `_bytes`, `_ratio`, `_cores`); counters end in `_total`, points
      in time in `_timestamp_seconds`.
   2. A label's values are listed, or are names that the configuration bounds (`Names`).  Never a job, a host, a text; a user
-     only where somebody must be told.
+     only where a caller must learn of it.
   3. The sentence says what is counted, and what 0 or 1 mean where that is not plain.
 """
 
@@ -29,7 +29,7 @@ from prometheus_client.metrics_core import (
     InfoMetricFamily,
 )
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # when a counter began: a series more for each, that nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a counter began: one unused series more for each
 
 
 class Names(StrEnum):

@@ -2,16 +2,16 @@
 
 Theory of operation
   `Log` hands event and fields to the standard library's logging; one handler writes all lines of the process, also those of
-  other libraries and of errors that nobody caught.  Fields have the names and values of the journal, so that a line leads to
+  other libraries and of uncaught errors.  Fields have the names and values of the journal, so that a line leads to
   what stands there: `position`, `request`, `job`, `unit`, `attempt`, `rank`, `vm`, `host`, `department`, `user`, `kind`.
 
 Rules
   1. An event is a short constant text; what varies is a field, so that lines can be counted and searched.
   2. A value never breaks the line: it is quoted when it holds a space, a quote or a control character, and cut at VALUE_MAX;
      a stack trace (`trace`) is a field like others, of which the end stays.  Of a line that cannot be formed, where it is from
-     is told in one line.
+     is reported in one line.
   3. Secrets are never fields.  Fields whose name says that they could be one are refused, not masked: a masked secret is a
-     bug that nobody sees.
+     bug that stays hidden.
   4. Other libraries say warnings and errors, whatever the level: their debug output may hold what was sent.
   5. The text of an exception may hold what was sent: a header that is refused is quoted, and it may be a token.  So what
      handles requests logs where an exception was raised and its type (`frames_of`), and what libraries log of one is cut to
@@ -245,7 +245,7 @@ def _tell_left_out(record: logging.LogRecord, count: int) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody caught is a line as well."""
+    """An uncaught exception is a line as well."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return

@@ -1,10 +1,10 @@
-"""A flood of lines of one kind washes no other line away: of each kind so many at once, and then a few a second.
+"""A flood of lines of one kind displaces no other line: of each kind a burst, and then a few a second.
 
-A log that is kept by size forgets its oldest lines.  Whoever can make a process write the same line ten thousand times could
-make it forget what came before.
+A log that is kept by size loses its oldest lines.  A caller that can make a process write the same line ten thousand times
+could make it forget what came before.
 
 Rules
-  1. A kind is what stands in the code: the event of our lines, the unformatted text of a library's; never what somebody sent.
+  1. A kind is what stands in the code: the event of our lines, the unformatted text of a library's; never what a caller sent.
   2. What is left out is counted, and told by the next line of its kind (`left_out`).  Lines for debugging are all written.
 """
 

@@ -4,7 +4,7 @@
     python -m services.<name> --config FILE [--department D] --rebuild-snapshot
 
 Rules
-  1. What is wrong with the arguments or the file is told in one go, and ends with code 2.
+  1. All problems of the arguments and the file are reported together, and the process ends with code 2.
   2. The process never lingers: once its code is known it has EXIT_S to end, whatever threads and cleanups say.
 """
 

@@ -1,4 +1,4 @@
-"""Metrics of a shell: counted in plain fields where it happens, turned into Prometheus families when somebody asks.
+"""Metrics of a shell: counted in plain fields where it happens, turned into Prometheus families on a scrape.
 
 A labelled counter costs about a microsecond an increment; a fold of tens of thousands of facts a second has none to spare.
 """

@@ -8,9 +8,9 @@ is said where its type is (`services.scheduler.core.policies`: order, victims, s
 promises them, is `phoenix.plugin`.  This module looks only at the form.
 
 Rules
-  1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: nobody takes it over.  That
+  1. The name of a policy that comes with Phoenix Cloud is that policy, whatever is installed: no package replaces it.  That
      holds for the plug-ins of its own distribution too (`phoenix_papers`).
-  2. A name that two packages bring is nobody's: which of them runs must not depend on the order of a directory.
+  2. A name that two packages bring is refused: which of them runs must not depend on the order of a directory.
   3. To list plug-ins is to read package metadata; code of a plug-in is run when it is chosen (and, by a scheduler, at its
      start: a configuration that is adopted later may choose it).
   4. What is installed while a process runs is found by it.  `pip install -e` leaves a .pth file, which Python reads when it
@@ -175,7 +175,7 @@ def load(plugin: Plugin) -> Loaded:
         policy: Any = module
         for part in attribute.split(".") if attribute else ():
             policy = getattr(policy, part.strip())
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except Exception as error:  # whatever a foreign module does when it is imported
         text = f"{type(error).__name__}: {error}{_RESTART if _absent(error, where) else ''}"
         raise Unusable(f"is of {plugin.origin}, and cannot be loaded from {plugin.target}: {text}") from error
     if wrong := _wrong_version(module):

@@ -1,4 +1,4 @@
-"""A snapshot made anew from the journal, without its service: for repairs, and for tests that live state equals replayed state.
+"""A snapshot rebuilt from the journal, without its service: for repairs, and for tests that live state equals replayed state.
 
 It reads the journal from its first message on, what was trimmed from the archive.  It changes nothing in the journal.
 """

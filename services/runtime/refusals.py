@@ -1,7 +1,7 @@
 """How often the journal was refused to this process name: counted beyond the process's own life.
 
 A leader that finds that another one leads ends at once (exit code 3), before anybody could scrape it.  So the count is in a
-small file of the data directory, `refused.<process>.json`, which whoever starts next under that name reads.
+small file of the data directory, `refused.<process>.json`, which the next process of that name reads.
 
 Rules
   1. It is a count for people, never asked before anything is decided: a file that cannot be read or written costs the count,

@@ -206,7 +206,7 @@ class Service:
         return self._engine.now()
 
     def lease_left_s(self) -> float:
-        """Seconds for which surely nobody else leads; a caller of the outside stops below its call timeout (X8)."""
+        """Seconds for which surely no other process leads; a caller of the outside stops below its call timeout (X8)."""
         return self._lease.left_s() if self._lease else 0.0
 
     def health(self) -> dict[str, object]:
@@ -257,7 +257,7 @@ class Service:
             self._announce(error.code if isinstance(error, Stop) else Exit.FAILED)
 
     def _announce(self, code: Exit) -> None:
-        """The exit code is known: whoever bounds the rest of this process's life may begin to count."""
+        """The exit code is known: a limit on the rest of this process's life may begin to count."""
         if self.on_end is not None and not self._announced:
             self._announced = True
             self.on_end(int(code))
@@ -316,7 +316,7 @@ class Service:
         if stop.code is Exit.DEPOSED:
             self.refusals.add(DEPOSED)
         trace = {}
-        if stop.code is Exit.POLICY and stop.__cause__ is not None:  # for whoever wrote the plug-in
+        if stop.code is Exit.POLICY and stop.__cause__ is not None:  # for the author of the plug-in
             trace["trace"] = trace_of(stop.__cause__)
         self.log.error("exit", code=int(stop.code), reason=stop.code.name.lower(), why=stop.why, **trace)
         return stop.code
@@ -448,7 +448,7 @@ class Service:
         await self._reader.open()
 
     async def _fed(self, messages: int) -> None:
-        """So many of the archive; there are no tasks yet."""
+        """`count` messages of the archive were folded; there are no tasks yet."""
         self._absorbed(messages, 0)
         await self._keeper.save_if_due()
 

@@ -9,7 +9,7 @@ CALLERS_MAX: Final = 10_000  # buckets kept; an idle one is full again, so forge
 
 
 class Bucket:
-    """It is full at `now`.  `left_out`: for whoever counts what was not granted."""
+    """It is full at `now`.  `left_out`: for callers that count what was not granted."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate", "left_out")
 

@@ -7,8 +7,9 @@ What it decides: what is on file.  It must never store a token: of one that was 
 
 Rules
   1. An issued token is known by the first figures of its hash (`ID_CHARS`), which tell nothing about it.
-  2. Who ends with it is told so: what has ended stays on file for `KEPT_S`, and opens nothing.  Then it is nobody's.
-  3. Whoever changes the file holds its directory's lock: it is read, changed and replaced as one.
+  2. Holders of an ended token get that reason: an ended token stays on file for `KEPT_S`, and opens nothing.  Then it is
+     unknown.
+  3. Every writer of the file holds its directory's lock: it is read, changed and replaced as one.
   4. A user who leaves the configuration loses the tokens that were issued to them, too.
 """
 
@@ -31,8 +32,8 @@ from services.runtime import private_file
 FILE: Final = "tokens.json"
 TOKEN_BYTES: Final = 32  # 256 bits: not to be guessed however many tries
 ID_CHARS: Final = 12  # 48 bits: no two of a cloud have the same
-KEPT_S: Final = 30 * 86400.0  # after its end: whoever comes back from holidays is told why
-ISSUED_MAX: Final = 100  # of one user: each is looked for in a file that every change writes anew
+KEPT_S: Final = 30 * 86400.0  # after its end: a user who comes back from holidays gets the reason
+ISSUED_MAX: Final = 100  # of one user: each is looked for in a file that every change rewrites
 FOR_MIN_S: Final = 60.0
 FOR_MAX_S: Final = 3650 * 86400.0  # ten years: what shall not end is a user's own token
 LOCK_S: Final = 5.0  # others hold it for milliseconds
@@ -54,7 +55,7 @@ Tokens = Mapping[str, str | Issued]
 
 
 def digest(token: str) -> str:
-    """What is stored of a token.  Of what is no text, as a header may have it, too: it is nobody's."""
+    """What is stored of a token.  Also of what is not text, as a header may have it: that belongs to no user."""
     return hashlib.sha256(token.encode(errors="backslashreplace")).hexdigest()
 
 

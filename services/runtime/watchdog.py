@@ -1,9 +1,9 @@
-"""A process says that it lives to whoever started it: sd_notify(3), as systemd and the supervisor of `phoenix up` hear it.
+"""A process reports to its parent that it is alive: sd_notify(3), as systemd and the supervisor of `phoenix up` read it.
 
 Rules
   1. The beat comes from the event loop, so it stops when the loop does: a process that is stopped, or hangs in one call, is
      silent.
-  2. Whoever does not ask (no `NOTIFY_SOCKET`) is told nothing.  A beat that cannot be sent (the kernel keeps ten that were not
+  2. Without `NOTIFY_SOCKET` nothing is sent.  A beat that cannot be sent (the kernel keeps ten that were not
      read) is sent again soon.
   3. The address is for this process alone: it is taken out of the environment, so that no child answers for it.
 """
@@ -26,7 +26,7 @@ ALIVE: Final = "WATCHDOG=1"
 
 
 class Heart:
-    """`interval_s`: half of what is allowed; 0: nobody waits for beats."""
+    """`interval_s`: half of what is allowed; 0: no beats are expected."""
 
     def __init__(self, environment: MutableMapping[str, str] = os.environ) -> None:
         address, period = environment.pop(ADDRESS, ""), environment.pop(PERIOD, "")
@@ -42,7 +42,7 @@ class Heart:
         return False
 
     async def beat(self) -> None:
-        """For ever, if somebody waits for it."""
+        """For ever, if beats are expected."""
         while self._socket is not None and self.interval_s > 0:
             sent = self.say(ALIVE)
             await asyncio.sleep(self.interval_s if sent else min(AGAIN_S, self.interval_s))

@@ -210,7 +210,7 @@ def test_without_a_way_out_jobs_have_doors_alone_and_that_is_told(tmp_path: Path
         env = found.environment() | {"PATH": f"{false.parent}:{os.environ['PATH']}"}
         started = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert started.returncode == 0, started.stderr
-        told = "jobs reach the cloud's doors and each other, but no other network: pasta has ended: no way out"
+        told = "jobs reach the cloud's services and each other, but no other network: pasta has ended: no way out"
         assert told in started.stderr
         assert found.status()["job_network_reason"].startswith(told)
         assert "pasta" not in {part["name"] for part in found.status()["processes"]}

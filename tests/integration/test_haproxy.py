@@ -310,7 +310,7 @@ async def test_check_says_what_is_wrong_and_changes_nothing(
         ({"backend": "gone"}, "no state of backend gone"),
         ({"slots": "server"}, "no server whose name begins with server"),
         ({"socket": str(tmp_path / "nowhere.sock")}, "nowhere.sock: No such file"),
-        ({"user": "nobody"}, "no list of instances: nats: no responders"),
+        ({"user": "nobody"}, "instances not listed: nats: no responders"),
         ({"nats_url": "nats://127.0.0.1:1"}, "nats://127.0.0.1:1: no broker answers there"),
         ({"nkey": str(tmp_path / "missing.nk")}, "missing.nk cannot be read"),
     ]

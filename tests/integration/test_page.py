@@ -198,9 +198,7 @@ def test_what_a_job_has_used_is_told_and_what_nobody_knows_is_unknown(site: Site
 def test_another_departments_life_is_not_asked_for(site: Site, opened: Open) -> None:
     page = opened().enter(site, user="alice")
     page.goto(f"{site.url}/#/department/web")
-    expect(page.locator("#story .past")).to_have_text(
-        "LifeOnly people of web and operators see what happened to it, and why."
-    )
+    expect(page.locator("#story .past")).to_have_text("LifeOnly members of web and operators can see its history.")
     expect(page.locator("#story dd").first).to_contain_text("held")
     page.goto(f"{site.url}/#/department/hpc")
     expect(page.locator("#story .now ol")).to_be_visible()
@@ -293,7 +291,7 @@ def test_who_may_not_in_is_told_and_a_department_sees_its_own(site: Site, opened
     page.goto(site.url)
     page.get_by_label("Your token").fill("nobody's")
     page.get_by_role("button", name="Log in").click()
-    expect(page.locator("#login-why")).to_have_text("This token is not known here.")
+    expect(page.locator("#login-why")).to_have_text("This token is not valid.")
     page = window.enter(site, "wendy")
     expect(page.locator("#who")).to_have_text("wendy of web")
     expect(page.locator("#queue .jobs tbody tr")).to_have_count(0)

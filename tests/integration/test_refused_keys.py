@@ -103,7 +103,7 @@ async def test_a_key_that_the_broker_does_not_know_is_told_with_its_address(watc
     )
     assert (told.user, told.department, told.names, told.peer) == ("", "", (key,), "127.0.0.1")
     assert told.client.startswith("eve (python3 ")
-    assert told.message == "the broker does not know this key, or it was not proven (Authentication Failure)"
+    assert told.message == "the broker does not know this key, or its signature is wrong (Authentication Failure)"
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_what_else_was_shown_is_not_written_down(watched: Watched, shown: 
     name = "-".join(shown)
     await watched.tried(name=name, **shown)
     told = await watched.told(name)
-    assert told.message == "no key that the broker knows was shown (Authentication Failure)"
+    assert told.message == "no key that the broker knows was presented (Authentication Failure)"
     assert "hunter2" not in str(told).lower()
 
 

@@ -89,7 +89,7 @@ def test_picture(tmp_path: Path, name: str) -> None:
     demo_report.picture(day(), tmp_path / "out" / name)
     assert (tmp_path / "out" / name).stat().st_size > 5000
     if name.endswith("svg"):
-        assert "Who held the hosts" in (tmp_path / "out" / name).read_text()
+        assert "Hosts by holder" in (tmp_path / "out" / name).read_text()
 
 
 def test_the_day_rises_and_falls() -> None:

@@ -84,7 +84,7 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
         ),
         (
             because.UtilisationSteady(instances=3, **asked),
-            "412.5 requests/s come in, 100 are for each of 3 instances; the window is not full yet",
+            "412.5 requests/s arrive, 100 are for each of 3 instances; the window is not full yet",
         ),
         (because.Claimed(instances=5, load=2), "a signal claims 5 instances; the load alone asks for 2"),
         (because.Claimed(instances=5), "a signal claims 5 instances"),
@@ -258,7 +258,7 @@ def test_run_time_and_time_limit_are_of_one_clock(
 
 def test_what_a_guest_noted_is_shown() -> None:
     """A job that ran elsewhere than it had asked for has succeeded all the same."""
-    note = "the directory /nonexist cannot be entered (No such file or directory): ran in its own room"
+    note = "the directory /nonexist cannot be entered (No such file or directory): ran in the VM's own directory"
     job = {"job": "3", "state": "completed", "attempts": [{"attempt": 1, "note": note}]}
     assert f"note:   {note}" in show.render(job)
     twice = {**job, "attempts": [{"attempt": 1}, {"attempt": 2, "note": note}]}
@@ -496,5 +496,5 @@ def test_an_event_is_told_as_a_sentence() -> None:
     fact = {"kind": "host.granted", "host": "h3", "dept": "web", "reason": {"code": "guarantee"}}
     event = {"at": 1_780_000_000.0, "kind": "host.granted", "department": "web", "fact": fact}
     assert events.spoken(event) == (
-        "2026-05-28T20:26:40Z  h3 goes to web: it belongs to the department's guaranteed minimum"
+        "2026-05-28T20:26:40Z  h3 is granted to web: it belongs to the department's guaranteed minimum"
     )

@@ -81,7 +81,7 @@ def test_every_view_says_that_it_ended_early_and_why_it_was_preempted(how: str) 
     assert (view["state"], view["exit_code"], view["on_term"]) == ("ended_early", 0, "complete")
     shown = cli_show.render(view)
     assert "ended early" in shown
-    assert "it has completed, ended early: its script ended with 0 when it was told to end" in shown
+    assert "it has completed, ended early: its script exited with 0 on SIGTERM" in shown
     assert past["state"] == "ended_early"
     assert past["reason"]["code"] == ("reclaimed" if how == "notice" else "host_taken")
     assert "ended early" in cli_history.render([past])
@@ -139,7 +139,7 @@ def test_its_scheduler_and_the_events_say_so() -> None:
     assert "ended early" in sentence(reason)
     fields = {"unit": "1", "attempt": 1, "exit": 0, "seconds": 3.0, "terminated": True}
     assert told("attempt.reported", fields, "hpc") == (
-        "job 1 has completed, ended early after 3s: its script ended with 0 when it was told to end"
+        "job 1 has completed, ended early after 3s: its script exited with 0 on SIGTERM"
     )
     event = {"kind": "attempt.reported", "at": 0.0, "department": "hpc"}
     line = cli_events.render({**event, "fact": fields})

@@ -149,7 +149,7 @@ async def test_a_host_that_moved_says_what_led_to_it_back_to_the_person_who_aske
     assert (granted["because"], granted["cause"]) == ([], cleared["position"])
     assert (granted["cause_index"], cleared["cause_index"]) == (cleared["index"], released["index"])
     text = cli.render(answer)
-    assert "goes to web: web wants 1 host and held 0" in text
+    assert "is granted to web: web wants 1 host and held 0" in text
     assert "      because hpc may keep 2 hosts: web wants more hosts than it holds  (0.000 s before)" in text
 
 

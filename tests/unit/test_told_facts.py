@@ -50,8 +50,11 @@ def test_a_spike_reads_as_a_story() -> None:
             f.HostReleased(host="host003", reason=because.Notice(department="hpc", quota=13, held=15)),
             "hpc gives host003 back: hpc held 15 and may keep 13",
         ),
-        (f.HostCleared(host="host003"), "host003 is empty: no VM of ours is left on it"),
-        (f.HostGranted(host="host003", dept="web", reason=web), "host003 goes to web: web wants 3 hosts and held 2"),
+        (f.HostCleared(host="host003"), "host003 is empty: no VM of the cloud is left on it"),
+        (
+            f.HostGranted(host="host003", dept="web", reason=web),
+            "host003 is granted to web: web wants 3 hosts and held 2",
+        ),
         (
             f.UnitPlaced(unit="web.3", attempt=1, hosts=("host003",), cores=1, memory_mb=256, release=2),
             "instance web.3 is placed on host003 with release 2",
@@ -84,7 +87,7 @@ def test_reasons_of_a_quota_read_well_of_one_host_and_of_many() -> None:
 
 
 def test_a_release_of_a_host_that_nobody_is_known_to_have_held() -> None:
-    assert _told(f.HostReleased(host="host003")) == "host003 is given back"
+    assert _told(f.HostReleased(host="host003")) == "host003 is released"
 
 
 @pytest.mark.parametrize("fact", FACTS, ids=f.kind_of)

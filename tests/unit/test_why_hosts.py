@@ -154,7 +154,7 @@ def test_what_is_out_of_use_is_told_with_what_to_do() -> None:
     assert any(text.startswith("it is set apart until ") for text in sentences(site.host("h2")))
     assert "it is lost since" in sentences(site.host("h3"))[0]
     told = sentences(site.department("hpc"))
-    assert "1 host lost (phoenix hosts says why)" in told
+    assert "1 host lost (phoenix hosts shows why)" in told
     assert why_host.explain(site.core, "h99", 0.0) is None
     assert why_department.explain(site.core, "nobody", 0.0) is None
 
@@ -166,7 +166,7 @@ def test_a_host_that_is_set_apart_says_what_stays_and_until_when() -> None:
     until = iso(site.world.now + 60)
     told = sentences(site.host("h1"))
     assert f"it drains (repair): what still runs there at {until} is ended" in told
-    assert told[-1] == "hpc gives it back when nothing runs there any more, and nobody gets it"
+    assert told[-1] == "hpc releases it when nothing runs there any longer, and no department gets it"
     site.world.drain("h1", None)
     assert "it drains (repair): jobs run to their end, instances are replaced elsewhere" in sentences(site.host("h1"))
 
@@ -177,7 +177,7 @@ def test_a_free_host_says_who_wants_one() -> None:
     core: MonitorCore = world.seat("monitor", MonitorCore).core
     found = why_host.explain(core, "h1", world.now)
     assert found is not None
-    assert sentences(found)[-1] == "nobody wants one"
+    assert sentences(found)[-1] == "no department demands one"
     world.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=3, reason=because.Queue(pending=3, running=0)))
     found = why_host.explain(core, "h1", world.now)
     assert found is not None

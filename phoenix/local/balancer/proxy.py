@@ -109,7 +109,7 @@ class Proxy:
             if instance is None:
                 self._stats.refused.inc()
                 headers = {"Retry-After": str(RETRY_AFTER_S)}
-                return web.Response(status=503, headers=headers, text="no instance has room for this request\n")
+                return web.Response(status=503, headers=headers, text="no instance has a free slot for this request\n")
             if attempt:
                 self._stats.retried.inc()
             try:

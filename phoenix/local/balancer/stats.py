@@ -19,9 +19,9 @@ TABLE: Final = Table("embedded load balancer")
 SERVED: Final = TABLE.counter("phoenix_balancer_served_total", "Requests answered by an instance")
 FAILED: Final = TABLE.counter("phoenix_balancer_failed_total", "Requests that an instance failed to answer (502, 504)")
 REFUSED: Final = TABLE.counter(
-    "phoenix_balancer_refused_total", "Requests that no instance had room for, or would have had in time (503)"
+    "phoenix_balancer_refused_total", "Requests for which no instance had a free slot in time (503)"
 )
-GONE: Final = TABLE.counter("phoenix_balancer_gone_total", "Requests whose client went before the answer")
+GONE: Final = TABLE.counter("phoenix_balancer_gone_total", "Requests whose client disconnected before the answer")
 RETRIED: Final = TABLE.counter("phoenix_balancer_retried_total", "Requests sent to a second instance")
 SIGNALS: Final = TABLE.counter("phoenix_balancer_signals_total", "Utilisation signals published")
 REPORTS: Final = TABLE.counter(

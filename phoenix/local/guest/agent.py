@@ -348,15 +348,15 @@ class Guest:
         directory = boot.directory if boot.directory and room.note() is None else room.work
         found = await search(directory, boot.keep, room.uid)
         if len(found.names) > NAMES_MAX:
-            self._notes.append(f"only the first {NAMES_MAX} files were kept")
+            self._notes.append(f"only the first {NAMES_MAX} files were stored")
         elif not found.whole:
-            self._notes.append("not all files were kept: there are too many to look through")
+            self._notes.append("not all files were stored: there are too many to scan")
         for name in found.names[:NAMES_MAX]:
             try:
                 with room.open_kept(directory, name) as fd:
                     await self.door.put_file(name, lambda fd=fd: _chunks(fd))  # type: ignore[misc]
             except (OSError, UnsafeNameError, RefusedError) as error:
-                why = f"{name} was not kept: {error.why if isinstance(error, RefusedError) else error}"
+                why = f"{name} was not stored: {error.why if isinstance(error, RefusedError) else error}"
                 self._notes.append(os.fsencode(why).decode(errors="backslashreplace"))  # a file's name need not be text
 
     async def _serve(self, boot: Boot) -> str:

@@ -30,7 +30,9 @@ async def dummy_guest(vm: VmSpec, host: HostSpec) -> None:  # noqa: ARG001  (the
     context = {**vm.context, **{name: value for name, value in vm.attributes.items() if name.startswith("PHOENIX_")}}
     missing = [name for name in ("PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN") if not context.get(name)]
     if missing:
-        raise ValueError(f"VM {vm.vm_id} has no {' and '.join(missing)} in its CONTEXT: it is not one of ours")
+        raise ValueError(
+            f"VM {vm.vm_id} has no {' and '.join(missing)} in its CONTEXT: it does not belong to this cloud"
+        )
     async with _sessions.borrow() as session:
         door = Door(session, context["PHOENIX_URL"], context["PHOENIX_ID"], context["PHOENIX_TOKEN"])
         try:

@@ -39,9 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--log-format", default="text", choices=("text", "json"))
     add("--port", type=int, default=2633, help="port of the XML-RPC endpoint; 0: a free one")
     add("--port-file", type=Path, help="written with the port when the server listens")
-    add("--status-file", type=Path, help="written when the hypervisor has started: how VMs are kept apart, as JSON")
+    add("--status-file", type=Path, help="file written when the hypervisor has started: how VMs are isolated, as JSON")
     add("--bind", default="127.0.0.1", help="address to listen on")
-    add("--data", type=Path, help="directory for state and VMs; none: nothing is kept")
+    add("--data", type=Path, help="directory for state and VMs; none: nothing is stored")
     add("--auth-file", type=Path, help="file with user:password, mode 0600")
     add("--hosts", type=int, default=4)
     add("--cores", type=int, default=4, help="cores of each host")
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gpus", type=int, default=0, help="GPUs of each host")
     add("--gpu-device", action="append", default=[], metavar="PATH", help="a device node behind a GPU; may be repeated")
     add("--hypervisor", choices=("dummy", "process"), default="dummy")
-    add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds that a step takes")
+    add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds per step")
     add(
         "--rule",
         action="append",
@@ -59,8 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--core-share", type=float, default=1.0, help="process: share of a real core that one core of a VM gets")
     add("--grace-s", type=float, default=5.0, help="process: seconds from SIGTERM to SIGKILL")
-    add("--disk-mb", type=int, default=10_240, help="process: what a VM may hold on the disk")
-    add("--isolate", default="auto", help="process: how VMs are kept apart")
+    add("--disk-mb", type=int, default=10_240, help="process: how much a VM may store on the disk")
+    add("--isolate", default="auto", help="process: how VMs are isolated")
     add("--job-network", type=int, help="process: a descriptor of the network namespace that jobs are in")
     add("--steering", action="store_true", help="allow phoenix.dummy.steer")
     add("--events-port", type=int, help="port of the ZeroMQ event publisher; none: no events")

@@ -79,7 +79,7 @@ class Door(web.Server):
     @property
     def address(self) -> tuple[str, int]:
         """Where it listens."""
-        assert self._socket is not None, "the door has not been opened"
+        assert self._socket is not None, "the listener has not been opened"
         name: tuple[str, int] = self._socket.getsockname()
         return name
 

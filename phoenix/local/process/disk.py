@@ -93,7 +93,7 @@ class Disk:
             try:
                 ended = await self._look(short)
             except Exception:  # whatever a job has made of its directories: the watch goes on
-                _log.exception("what VMs hold on the disk cannot be looked at")
+                _log.exception("disk use of VMs cannot be measured")
             took_s = time.monotonic() - began
             due_at = began if ended and was_short else time.monotonic() + max(EVERY_S, RESTS * took_s)
 
@@ -113,12 +113,12 @@ class Disk:
         largest = max(sizes, key=lambda vm: (sizes[vm], -vm), default=0)
         if sizes.get(largest, 0.0) < measure.least:
             if not self._told:
-                _log.warning("%s is almost full, and no VM holds much of it", self._devices[device])
+                _log.warning("%s is almost full, and no VM uses much of it", self._devices[device])
             self._told = True
             return False
         size = f"{sizes[largest] // MEGABYTE:.0f} MiB" if measure is BYTES else f"{sizes[largest]:.0f} files"
         counted = size if math.isfinite(sizes[largest]) else "more files than can be counted"
-        await self._end(largest, f"killed: the machine's disk was almost full, and it held most: {counted}", True)
+        await self._end(largest, f"killed: the machine's disk was almost full, and it used most of it: {counted}", True)
         return True
 
     def _short(self) -> tuple[int, _Measure] | None:
@@ -154,7 +154,7 @@ def usage(places: Collection[str], measure: _Measure = BYTES) -> dict[str, float
             return dict.fromkeys(places, math.inf)
         return {place: size for each in places for place, size in usage([each], measure).items()}
     except OSError as error:
-        _log.warning("what VMs hold on the disk is not known: du: %s", error.strerror)
+        _log.warning("disk use of VMs is unknown: du: %s", error.strerror)
         return {}
     rows = (row.partition(b"\t") for row in done.stdout.split(b"\0") if row)
     return {os.fsdecode(name): float(count) * measure.unit for count, _, name in rows}

@@ -132,14 +132,14 @@ class ProcessDriver:
         self._house = await asyncio.to_thread(House, self.data_dir, self._isolation.users is not None)
         killed = await asyncio.to_thread(sweep, self._record, self._isolation.cgroups, self._house.rooms)
         if killed:
-            _log.warning("killed %d processes that an earlier hypervisor had left", killed)
+            _log.warning("killed %d processes left by an earlier hypervisor", killed)
         await asyncio.to_thread(self._house.empty)
         users, leavings = self._isolation.users, self._isolation.leavings
         if users is not None and leavings is not None:
             try:
                 await asyncio.to_thread(leavings.remove, users.block)
             except OSError as error:
-                _log.warning("what earlier VMs have left on this machine cannot all be removed: %s", error)
+                _log.warning("not everything that earlier VMs left on this machine can be removed: %s", error)
         self._spawner.hides = users is not None
         self._spawner.on_start = self._record_nursery
         self._spawner.start()
@@ -219,9 +219,9 @@ class ProcessDriver:
             async with asyncio.timeout(CLEAN_DEADLINE_S):
                 await machine.vacate()
         except TimeoutError:
-            _log.warning("VM %d has left so much that it is cleaned up later; its uid stays taken until then", vm_id)
+            _log.warning("VM %d left many files: they are removed later, and its uid stays in use until then", vm_id)
         except Exception:  # rule 7
-            _log.exception("VM %d cannot be cleaned up; its uid stays taken", vm_id)
+            _log.exception("VM %d cannot be cleaned up; its uid stays in use", vm_id)
         finally:
             self._vms.pop(vm_id, None)
             vm.gone.set()
@@ -264,7 +264,7 @@ class ProcessDriver:
             if empty and self._house is not None:
                 await asyncio.to_thread(self._house.clear, vm_id)
         except OSError as error:
-            _log.warning("what VM %d holds cannot be removed: %s", vm_id, error)
+            _log.warning("resources of VM %d cannot be removed: %s", vm_id, error)
         self._ended(vm_id, why)
 
     async def shutdown(self, vm: VmSpec, host: HostSpec) -> None:
@@ -318,7 +318,7 @@ class ProcessDriver:
                 await _until_still(entry.machine)
         except TimeoutError:
             await self.restore(vm, host)
-            raise DriverError(f"VM {vm.vm_id} does not stand still within {SAVE_DEADLINE_S:g} s: it goes on") from None
+            raise DriverError(f"VM {vm.vm_id} cannot be frozen within {SAVE_DEADLINE_S:g} s: it continues") from None
 
     async def restore(self, vm: VmSpec, host: HostSpec) -> None:
         """Continue, under the name that the guest has always had: memory goes on where it was."""
@@ -351,7 +351,9 @@ class ProcessDriver:
             try:
                 entry.machine.stow()
             except OSError as error:
-                raise DriverError(f"the room of VM {vm.vm_id} cannot leave {host.name}: {error}") from error
+                raise DriverError(
+                    f"the directory of VM {vm.vm_id} cannot be moved from {host.name}: {error}"
+                ) from error
 
     async def fetch(self, vm: VmSpec, host: HostSpec) -> None:
         """The VM comes to a host. Raises `DriverError`."""
@@ -360,7 +362,7 @@ class ProcessDriver:
             try:
                 entry.machine.fetch()
             except OSError as error:
-                raise DriverError(f"the room of VM {vm.vm_id} cannot come to {host.name}: {error}") from error
+                raise DriverError(f"the directory of VM {vm.vm_id} cannot be moved to {host.name}: {error}") from error
 
     async def clean(self, vm: VmSpec, host: HostSpec) -> None:
         await self.cancel(vm, host)
@@ -368,7 +370,7 @@ class ProcessDriver:
             clearing = asyncio.ensure_future(asyncio.to_thread(self._house.clear, vm.vm_id))
             done, _ = await asyncio.wait({clearing}, timeout=CLEAN_DEADLINE_S)
             if not done:  # rule 7
-                _log.warning("the room of VM %d holds so much that it is removed later", vm.vm_id)
+                _log.warning("the directory of VM %d is large: it is removed later", vm.vm_id)
 
     async def usage(self, vm_id: int) -> Usage | None:
         entry = self._vms.get(vm_id)
@@ -404,5 +406,7 @@ def _identity(vm: VmSpec) -> tuple[str, str]:
     """PHOENIX_ID and token as the VM was made with; what is set on it later is not what it knows."""
     phoenix_id, token = vm.context.get("PHOENIX_ID", ""), vm.context.get("PHOENIX_TOKEN", "")
     if not phoenix_id or not token:
-        raise DriverError(f"VM {vm.vm_id} has no PHOENIX_ID and PHOENIX_TOKEN in its CONTEXT: it is not one of ours")
+        raise DriverError(
+            f"VM {vm.vm_id} has no PHOENIX_ID and PHOENIX_TOKEN in its CONTEXT: it does not belong to this cloud"
+        )
     return phoenix_id, token

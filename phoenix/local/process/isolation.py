@@ -51,7 +51,7 @@ class Isolation:
         if wished != "none":
             self._look(data_dir, uid_base, with_cgroups=wished != "uid")
         if wished == "auto" and self.kind == "none" and os.geteuid() == 0:
-            raise IsolationUnavailableError(f'jobs would run as root: {self.why}; isolate = "none" is how to want that')
+            raise IsolationUnavailableError(f'jobs would run as root: {self.why}; to allow that, set isolate = "none"')
         if wished not in ("auto", self.kind):
             raise IsolationUnavailableError(f"isolation {wished!r} is not possible: {self.why}")
         if wished == "none":

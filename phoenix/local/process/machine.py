@@ -79,7 +79,7 @@ class ProcessMachine:
             room = Room(self.path, self.cell.held.uid)
             room.build()
         except (OSError, UsersExhaustedError) as error:
-            raise StartError(f"no room for VM {vm.vm_id}: {error}") from error
+            raise StartError(f"no directory for VM {vm.vm_id}: {error}") from error
         self._room = room
 
     @property
@@ -218,7 +218,7 @@ class ProcessMachine:
 def _told(leaving: asyncio.Future[None]) -> None:
     """Of one that nobody waited for to the end."""
     if not leaving.cancelled() and (error := leaving.exception()) is not None:
-        _log.warning("what a VM has left cannot be removed: %s", error)
+        _log.warning("files of a VM cannot be removed: %s", error)
 
 
 def percent_of_host_core(busy: float, core_share: float, cores: float) -> float:

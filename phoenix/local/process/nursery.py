@@ -344,7 +344,7 @@ def _enter(request: dict[str, Any]) -> None:
             os.chdir(wished)
             return
         except OSError as error:
-            note = f"the directory {wished} cannot be entered ({os.strerror(error.errno or 0)}): ran in its own room"
+            note = f"the directory {wished} cannot be entered ({os.strerror(error.errno or 0)}): ran in the VM's own directory"
             os.write(2, f"phoenix: {note}\n".encode())
             _leave_note(request, note)
     os.chdir(request["room"])

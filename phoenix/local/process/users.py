@@ -55,7 +55,7 @@ class Users:
         if free:
             return free.pop()
         if self._next >= self.first + BLOCK_UIDS:
-            raise UsersExhaustedError(f"all {BLOCK_UIDS} uids from {self.first} on are given out")
+            raise UsersExhaustedError(f"all {BLOCK_UIDS} uids from {self.first} on are in use")
         uid, self._next = self._next, self._next + 1
         self._departments[department].append(uid)
         self._save()

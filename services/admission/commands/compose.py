@@ -5,12 +5,12 @@ Rules
      learns more than that they are not known.
   2. Naming an array names all its elements; what is final already is an error for that job alone, and asking again for what
      holds already is granted without a fact.  What is said of several elements of an array is one fact (PROTOCOL, Arrays).
-  3. Whoever composes into an envelope sees what is already drafted in it, so that two jobs never get the same number.
+  3. A composition sees what is already drafted in its envelope, so that two jobs never get the same number.
   4. Scaling a web department needs a manager; hosts need an operator.
   5. The last word on a host counts: cordon after drain keeps what runs there, drain after cordon does not (PROTOCOL,
      host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
-  7. A user gives a job at most the default priority (Slurm: --nice is at least 0); whoever could raise his own would go first.
+  7. A user gives a job at most the default priority (Slurm: --nice is at least 0); otherwise all users would raise theirs.
   8. A job's own grace is at most `grace_max_s` of its department: who claims its host waits for it (`domain.grace`).
 """
 

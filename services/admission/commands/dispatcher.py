@@ -223,7 +223,7 @@ class Desk:
                 error if isinstance(error, Refused) else Refused("unavailable", "the request was broken off: repeat it")
             )
             future.set_exception(waits)
-            future.exception()  # nobody may be waiting for it
+            future.exception()  # there may be no waiter left
             raise
         finally:
             del self._running[key]

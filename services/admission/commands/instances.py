@@ -3,7 +3,7 @@ the state, nothing else.
 
 Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
-     (until it is closed it has its address, and its open sessions go on; afterwards it has none).
+     (until it is closed it has its address, and its open sessions continue; afterwards it has none).
   2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many requests
      it is given at a time) is in the answer.  An instance that has begun is told as what it runs, and not as what the
      configuration says of release 0 since.

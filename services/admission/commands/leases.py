@@ -43,7 +43,7 @@ from services.domain.shape import Shape
 from services.domain.timetable import FOREVER, Collision, Ground, Slot, Timetable, most
 from services.runtime.edge import Refused
 
-HORIZON_S: Final = 366 * 86400.0  # nobody knows which hosts there will be later than a year from now
+HORIZON_S: Final = 366 * 86400.0  # which hosts exist more than a year from now is unknown
 LEASES_MAX: Final = 200  # of a department at a time: each new one is compared with all, in one step of this process
 _FIELDS: Final = {"walltime_s": "duration_s", "cpus_per_task": "cores", "tasks": "nodes"}
 NEW: Final = "new"  # the lease that is asked for, in a timetable
@@ -206,7 +206,7 @@ def warning(core: AdmissionCore, name: str, now: float) -> str:
 
 
 def _busy_hosts(core: AdmissionCore, dept: str, at: float) -> int:
-    """Hosts with jobs that make way for nobody and may run beyond `at`."""
+    """Hosts with jobs that are never preempted and may run beyond `at`."""
     busy: dict[str, None] = {}
     for name in core.custody.index.open.get(dept, ()):
         unit, job = core.unit(name), core.job(name)

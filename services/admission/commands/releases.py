@@ -1,9 +1,9 @@
 """Releases at the door: what a web department's instances are to run next.  Pure: from the state and the request to a fact.
 
 Theory of operation
-  A request names what changes; the fact names all of it, so that nobody needs another one to know what a release runs.  What
-  is not named is as in the release that is wanted: the newest one requested, or the one gone back to where that was given up.
-  This door knows it from `release.requested` and `release.changed`; the contents are custody's.
+  A request names what changes; the fact names all of it, so that no reader needs another fact to learn what a release runs.
+  What is not named is as in the release that is wanted: the newest one requested, or the one gone back to where that was given
+  up. This door knows it from `release.requested` and `release.changed`; the contents are custody's.
 
 Rules
   1. Managers and operators deploy.
@@ -69,7 +69,7 @@ def deploy(
 
 
 def content(core: AdmissionCore, dept: str, number: int) -> Release | None:
-    """What a release is; None if nobody remembers it, or the department."""
+    """What a release is; None if it, or the department, is no longer stored."""
     if number:
         known = core.custody.state.releases.get(dept, {}).get(number)
         return None if known is None else known.content

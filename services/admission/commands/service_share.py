@@ -1,7 +1,7 @@
 """The service of a job, and whether its share could ever hold it (`order = "svmsched"`).
 
 Rules
-  1. Whoever shares hosts says whose a job is; with a single service nobody has to.
+  1. A user of a department with several services names the job's service; with a single service that is not needed.
   2. Production that is not short and larger than its service's share of all hosts that the department may have is refused:
      it would wait for ever.  Every known host counts, as in `shape`.
   3. What the department's order would ignore is refused, not accepted.

@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. Variants change one thing each: half and a quarter of the time, half of the nodes (with half of the tasks), shared hosts,
      best-effort, another quality of service.  At most `VARIANTS_MAX`.
-  2. Only variants that start earlier are told, the earliest first.
+  2. Only variants that start earlier are reported, the earliest first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from services.runtime.edge import Refused
 ANSWER_S: Final = 15.0  # of a scheduler whose queue is long, and of whom others ask as well
 VARIANTS_MAX: Final = 8
 EARLIER_S: Final = 1.0  # what starts less than this earlier is no news
-TIME_MIN_S: Final = 60.0  # nobody is told to be quicker than that
+TIME_MIN_S: Final = 60.0  # no shorter time limit is suggested
 _Change = tuple[Field, Any, dict[str, Any]]  # field, value, what changes in the request
 
 
@@ -117,7 +117,7 @@ class Schedulers:
     async def ask(self, dept: str, jobs: list[f.JobSubmitted]) -> JobsForeseen:
         """Raises `Refused`."""
         data = await self._answer(subjects.query("scheduler", dept, "whatif"), msgspec.json.encode(JobsAsked(jobs)))
-        if not data:  # empty: nobody listens there
+        if not data:  # empty: no subscriber
             look = "`phoenix status` shows whether it runs"
             raise Refused("unavailable", f"the scheduler of {dept} does not answer: {look}")
         error = msgspec.json.decode(data, type=_Outcome).error

@@ -2,11 +2,11 @@
 
 Theory of operation
   The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
-  they come back.  By itself it decides four things only: `attempt.began` of an attempt that goes on with the VMs of the one
-  before, when all of them run (their guests go on where they were, and do not call); `department.closed` for a department that
-  a configuration named and the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by
-  admission); `job.cancelled`, by nobody, of a local lease that waits although its time has passed: it can never start; and
-  `job.held`, by nobody, of a unit whose scheduler asks for that (`attempt.closed`): it never starts, though others do.
+  they come back.  By itself it decides four things only: `attempt.began` of an attempt that continues with the VMs of the one
+  before, when all of them run (their guests continue where they were, and do not call); `department.closed` for a department
+  that a configuration named and the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by
+  admission); `job.cancelled`, without a user, of a local lease that waits although its time has passed: it can never start; and
+  `job.held`, without a user, of a unit whose scheduler asks for that (`attempt.closed`): it never starts, though others do.
 
 Rules
   1. A client request id is remembered with what it asked (a digest) and what it was answered, so that a repeated request is
@@ -119,7 +119,7 @@ class _State(msgspec.Struct, kw_only=True):
 
 
 class AdmissionCore:
-    # 1 knew neither leases nor checkpoints; 2 neither releases nor what is reported and kept of instances; 3 holds nobody
+    # 1 had neither leases nor checkpoints; 2 neither releases nor reports of instances; 3 no holds without a user
     # 4 knew one watcher of an instance; 5 not what instances of release 0 had begun with
     VERSION = 7
 
@@ -150,7 +150,7 @@ class AdmissionCore:
         self._users: dict[str, User] = {}
         self._departments: dict[str, Department] = {}
         self._submitted: dict[tuple[str, Account], int] = {}
-        self._resuming: dict[str, None] = {}  # units that go on with their VMs, and have not begun again
+        self._resuming: dict[str, None] = {}  # units that continue with their VMs, and have not begun again
         for units in self.custody.index.open.values():
             self._resuming |= {name: None for name in units if self._resumes(name)}
         for job in self._state.jobs.values():
@@ -343,7 +343,7 @@ class AdmissionCore:
         return [*closed, *self._began(), *missed, *self._held()][:FACTS_MAX]
 
     def _held(self) -> Iterator[Fact]:
-        """By nobody: they never start."""
+        """Without a user: they never start."""
         units = self.custody.state.units
         for name, why in self._state.holds.items():
             if name in units and units[name].state == "pending" and not units[name].held:
@@ -486,7 +486,8 @@ class AdmissionCore:
             self._departments = {d.name: d for d in config.departments} if config else {}
 
     def capacity(self, constraint: str = "") -> Capacity:
-        """What the hosts known now could hold, whoever has them; with `constraint` those that satisfy it.  Raises `Refused`."""
+        """What the hosts known now could hold, regardless of their holder; with `constraint` those that satisfy it.  Raises
+        `Refused`."""
         if constraint:
             return constrained(constraint, self.custody.state.hosts.values())
         if self._capacity is None:

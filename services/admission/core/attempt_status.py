@@ -1,15 +1,15 @@
 """For which attempt a guest speaks, and what that attempt is worth at this moment.  Pure: from custody.
 
 Theory of operation
-  A guest goes by the name that it was given, for as long as its memory goes on.  An attempt that is suspended and resumed, or
-  moved, is another attempt to everybody else: the call under the old name is a call of that one (`Custody.bound`).
+  A guest uses the name that it was given for as long as its memory lasts.  An attempt that is suspended and resumed, or
+  moved, is another attempt everywhere else: the call under the old name is a call of that one (`Custody.bound`).
 
 Rules
   1. *live*; *over* (the latest attempt, but not live: it may still hand in what it has); *early* (the guest is ahead of this
      fold: come back); *away* (rule 2: come back); *gone* (stop and power off).
-  2. Between the close of an attempt that goes on and the binding of its VM to the next one, nobody may be told "gone": the
-     machine that is to go on would end its job.
-  3. What a guest hands in stands under its own name, so that a stream goes on where it was; whoever reads finds it under the
+  2. Between the close of an attempt that continues and the binding of its VM to the next one, no guest is answered "gone": the
+     machine that is to continue would end its job.
+  3. What a guest sends is stored under its own name, so that a stream continues where it was; readers find it under the
      attempt with which the unit's present life began (`stored_under`).
 """
 

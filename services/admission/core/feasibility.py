@@ -7,7 +7,7 @@ Rules
      has the cores: the job may start on any that does, and hosts are mostly alike.  What the department says is no more than
      that: who has asked for nothing is not refused for it.
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
-     (DESIGN §4).  Every known host counts, whoever holds it and in whatever state: it may come back.
+     (DESIGN §4).  Every known host counts, regardless of its holder and its state: it may come back.
      With a constraint (`domain.constraints`) the hosts that satisfy it are all there are.
   3. Array specifications and dependencies are sbatch's (`domain.specs`).
 """
@@ -33,7 +33,7 @@ FITTING_KEPT_MAX: Final = 1000  # shapes whose fitting hosts are remembered: a d
 
 
 class Capacity:
-    """The known hosts by size.  Made anew when a host is described or removed.  `constraint`: what they all satisfy."""
+    """The known hosts by size.  Rebuilt when a host is described or removed.  `constraint`: what they all satisfy."""
 
     def __init__(self, hosts: Iterable[Host], constraint: str = "") -> None:
         self.constraint = constraint
@@ -72,7 +72,7 @@ class Capacity:
         return min(host.size for host in self._hosts if size.fits_in(host.size))
 
     def whole_mb(self, cores: int) -> int:
-        """All memory of the smallest host that has so many cores; 0 if none has."""
+        """All memory of the smallest host with at least `cores` cores; 0 if there is none."""
         if cores > self.most.cores:
             return 0
         if cores not in self._whole_mb:
@@ -140,7 +140,8 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memo
 
 
 def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: int) -> int:
-    """On each node, which has so many cores (rule 1).  At least 1, where no host has them: then it is refused for that."""
+    """On each node, which has that number of cores (rule 1).  At least 1, where no host has them: then it is refused for
+    that."""
     if request.memory_mb:
         return request.memory_mb
     if request.memory_per_core_mb is not None:

@@ -5,7 +5,7 @@ Theory of operation
   have its hosts now: those that the department holds, less what stays there, and those that come at once when it asks.
 
 Rules
-  1. On its own hosts stay production and local leases; best-effort too where nobody is preempted (`preempt`).  What was
+  1. On its own hosts stay production and local leases; best-effort too where preemption is off (`preempt`).  What was
      cancelled does not, nor a lease whose time is over.
   2. At once come free hosts and idle ones of other batch departments; and while it has fewer than its own (`lending`), hosts on
      which others run jobs, if they need no longer notice than `policy.notice_s`.  No more than it may have at these hours.

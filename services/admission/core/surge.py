@@ -6,10 +6,11 @@ Theory of operation
   `on_reclaim` says.  Load and jobs change meanwhile: it is a warning of what is so now, no bound.
 
 Rules
-  1. Instances that are wanted are taken to be those that are there, less what drains; so many more at most are started at once.
-  2. They stand on own hosts with room first, then on idle hosts, whoever has them, then on hosts of batch departments beyond
-     their guarantee: of those the number is told.  Never more hosts than the department's `maximum`.
-  3. With `surge = "idle"` nobody makes way, so there is nothing to say.
+  1. The target is taken to be the number of instances present, less those that drain; at most that many more are started at
+     once.
+  2. They are placed on own hosts with free capacity first, then on idle hosts of any holder, then on hosts of batch departments
+     beyond their guarantee: of those the number is reported.  Never more hosts than the department's `maximum`.
+  3. With `surge = "idle"` nothing is preempted, so there is nothing to report.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The boot document: what a guest is told to do.  Pure: from custody, configuration and the job's payload.
+"""The boot document: what a guest has to do.  Pure: from custody, configuration and the job's payload.
 
 Rules
   1. Size is that of the attempt (`unit.placed`), not of the request.
@@ -6,7 +6,7 @@ Rules
      command of its release likewise.  A release without a command is the guest's default web program (script null).  Its
      number and image are PHOENIX_RELEASE and PHOENIX_IMAGE in its environment, whatever that says itself.
   3. `grace_s` (SIGTERM to SIGKILL) is the job's own; else the policy's, or the longest that a contract grants the department.
-     An instance has drained before it is told to end.
+     An instance drains before it gets the order to end.
 """
 
 from __future__ import annotations

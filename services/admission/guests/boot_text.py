@@ -75,7 +75,7 @@ def _pairs(boot: Boot) -> Iterator[tuple[str, str]]:
 
 
 def environment(boot: Boot) -> dict[str, str]:
-    """What the script is told, without what only its machine knows.  A variable without a name cannot be set by env(1)."""
+    """What the script receives, except what only its machine knows.  A variable without a name cannot be set by env(1)."""
     users = {name: value for name, value in boot.environment.items() if name}
     ground = {"LANG": "C.UTF-8", "SHELL": "/bin/sh", "USER": boot.user, "LOGNAME": boot.user}
     ours = {

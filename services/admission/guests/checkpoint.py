@@ -6,7 +6,7 @@ Rules
   2. "Acknowledged" means journaled, with all files stored whole; anything else changes nothing: the last checkpoint stays.
   3. A call with an `id` may be repeated: it is journaled once.
   4. What a checkpoint has overtaken is removed after the journal knows it, and what a unit leaves after its end; by a task that
-     may be cut short, as nothing depends on it.  A door that opens looks at what ended lately: another one, or nobody, may have
+     may be cut short, as nothing depends on it.  A new leader checks what ended lately: another one, or none, may have
      been there when it did.
 """
 
@@ -124,7 +124,7 @@ class CheckpointCalls:
         return reply({"status": "acknowledged", "files": packed.files, "bytes": packed.size_bytes})
 
     async def of_boot(self, unit: str) -> BootCheckpoint | None:
-        """What a guest is told of the unit's last checkpoint."""
+        """What a guest learns of the unit's last checkpoint."""
         known = self._core.checkpoint(unit)
         if known is None:
             return None

@@ -7,7 +7,7 @@ Rules
   3. They are turns of their own: guests ask all the time, and none of that may pace the people beside them.  So each is always
      held to the pace that people have beside others.
   4. What is refused for now is 503: a guest asks again (docs/reference/guests.md).
-  5. Who shows no token that is valid waits for its turn too, by its address, and then is told so.
+  5. A caller without a valid token waits for its turn too, by its address, and is then refused.
 """
 
 from __future__ import annotations

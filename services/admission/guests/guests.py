@@ -377,7 +377,7 @@ class Guests:
         return no_content()
 
     async def _file(self, request: web.Request, guest: Guest) -> web.Response:
-        if is_instance(guest.unit):  # there is no end of them, and nobody would remove the files
+        if is_instance(guest.unit):  # an instance has no end at which its files would be removed
             raise HttpError(400, Refused("invalid", "only jobs keep files, not instances", "unit"))
         async with self._uploads:
             await self._files.put(guest.unit, guest.named, request.match_info["name"], guest.body)
@@ -404,7 +404,7 @@ class Guests:
         return web.Response(status=202)
 
     def _cores(self, unit: Unit) -> int:
-        """Of all its hosts, what it may use.  0: nobody knows, one of them is not described."""
+        """Of all its hosts, what it may use.  0: unknown, one of them is not described."""
         if not unit.exclusive:
             return unit.size.cores * len(unit.hosts)
         hosts = self._core.custody.state.hosts

@@ -7,7 +7,7 @@ Rules
      (`instances.news`), and what is too soon for one is in the next call again.
   3. A program that has ended by itself is a fact before its VM is gone: exit code or signal, and the last SAID_LINES lines
      of what it wrote, of stderr if there are any.  The journal is for ever and for many: values of the instance's secrets are
-     left out of them, and without the secrets nobody can tell, so that then nothing is quoted.
+     left out of them; while the secrets are unavailable nothing is quoted, because they could not be found in the lines.
 """
 
 from __future__ import annotations
@@ -133,13 +133,13 @@ def without(secrets: Collection[str], data: bytes, *, torn: bool) -> str:
     as the longest one has are left out."""
     values = sorted((value.encode() for value in secrets if value.strip()), key=len, reverse=True)
     for value in values:
-        data = data.replace(value, b"\0" * len(value))  # as long as it was: what may be torn is told by its place
+        data = data.replace(value, b"\0" * len(value))  # same length: what may be torn is found by its position
     kept = data[len(values[0]) :] if torn and values else data
     return re.sub("\0+", LEFT_OUT, kept.decode(errors="replace"))
 
 
 def last_lines(text: str) -> str:
-    """The last lines with something in them, in one; what nobody sees is shown by its number."""
+    """The last lines with something in them, in one; invisible characters are shown by their numbers."""
     lines = [line.rstrip() for line in text.replace("\r\n", "\n").split("\n") if line.strip()]
     return " | ".join(shown(line.replace("\t", " ")) for line in lines[-SAID_LINES:])[-SAID_MAX:]
 

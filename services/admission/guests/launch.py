@@ -6,11 +6,11 @@
 Rules
   1. Tasks go to ranks in blocks, the first ranks one more where it does not come out even.
   2. A launch id starts once; a rank's events are counted, so a repeated call adds nothing.
-  3. Nothing is dropped: where nobody reads, the writer is told to wait (`Full`, HTTP 503), and its task waits on its pipe.
+  3. Nothing is dropped: without a reader, the writer has to wait (`Full`, HTTP 503), and its task waits on its pipe.
   4. Nothing here is a fact.  A restart of the door loses launches under way; numbers start at the clock, so that what a guest
      has seen before never hides what comes after.
   5. A call that holds much is refused, and so are many that do until ranks have fetched what was there before: what is held is
-     bounded, of an attempt and in all.  Whoever asks for commands beyond a number has those up to it.
+     bounded, per attempt and in total.  A poll for commands beyond a number returns those up to it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ATTEMPTS_MAX: Final = 2000  # with a launch under way
 
 
 class Full(Exception):
-    """Nobody reads: come back later."""
+    """There is no reader: the writer comes back later."""
 
 
 class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +148,7 @@ class Launches:
         self._held_bytes = 0
 
     def forget(self, unit: str) -> None:
-        """The unit's attempt changed or ended: whoever polls asks again and learns it."""
+        """The unit's attempt changed or ended: pollers ask again and learn it."""
         for key in [key for key in self._attempts if key[0] == unit]:
             self._drop(key)
 

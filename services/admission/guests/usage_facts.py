@@ -1,4 +1,4 @@
-"""What jobs use while they run, by the word of their guests (`POST used`), and the fact of it when nobody can say more.
+"""What jobs use while they run, as their guests report (`POST used`), and the fact of it once no more can be reported.
 
 Theory of operation
   A guest says now and then what it has used since its VM began: totals, so a word that is lost is made good by the next one.
@@ -8,7 +8,7 @@ Theory of operation
 
 Rules
   1. A word counts as long as its VM is open under the name that its guest goes by (`Custody.bound`), whatever its attempt is
-     worth; so a guest that is told to end says its last word, and one whose VM has ended says nothing more.
+     worth; so a guest that has to end sends its last report, and one whose VM has ended sends nothing more.
   2. Totals only grow: of two words of a rank the greater counts.
   3. What no machine could have used in the time that this VM is there is no word, and counted; nor is it believed of a
      report.

@@ -1,7 +1,7 @@
 """What guests report of their use (`POST usage`, `POST used`), handed on to their department as measures.  Nothing is kept.
 
 Theory of operation
-  A measure is a level at a moment, wanted by load balancers and the monitor within a second, and by nobody later: so it is no
+  A measure is a level at a moment. Load balancers and the monitor need it within a second, and never later: so it is no
   fact, and costs no disk.  (What was said last of a job becomes one: `usage_facts`.)  What came since the last message to a
   department goes out in one, `INTERVAL_S` after it at the earliest; so a department of a thousand instances costs four
   messages a second, and one of one instance one.
@@ -67,7 +67,7 @@ class Usages:
             self._jobs[dept][measured.unit, measured.attempt, 0] = measured
 
     def implausible(self) -> None:
-        """A guest has said what cannot be, and nobody believes it."""
+        """A guest has reported an implausible value, which is ignored."""
         self._counted.labels("implausible").inc()
 
     def _takes(self, pending: Mapping[_Key, Measured | JobMeasured], key: _Key) -> bool:

@@ -56,7 +56,7 @@ FOLLOW_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
 LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies that are decoded and stored at once; others wait, with theirs read
-ROOM_BODIES: Final = 8  # of the largest bodies, so many: one caller alone has two of them (`body_budget`, rule 1)
+ROOM_BODIES: Final = 8  # this many of the largest bodies: one caller alone has two of them (`body_budget`, rule 1)
 ROOM_MIN_BYTES: Final = 512 << 20
 ROOM_MAX_BYTES: Final = 2 << 30
 OFFSET_MAX: Final = 1 << 39
@@ -189,7 +189,7 @@ class HttpDoor:
     # ----------------------------------------------------------------------------------------------------------- requests
 
     async def submit(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        """The body is read before its turn is waited for: a slow one keeps nobody waiting."""
+        """The body is read before its turn is waited for: a slow one delays no other request."""
         department = request.query.get("department", caller.department)
         data = await read_body(request, submission_max_bytes(self._core))
         if len(data) < LARGE_BYTES:
@@ -298,7 +298,7 @@ class HttpDoor:
     async def _send(
         self, request: web.Request, found: Readable, stream: StreamId, offset: int, over: bool
     ) -> web.StreamResponse:
-        """All that there is from `offset` on.  A part that fails breaks the connection off: the length was told."""
+        """All that there is from `offset` on.  A part that fails breaks the connection off: the length was already sent."""
         end = max(offset, await self._outputs.end(stream))
         answer = web.StreamResponse(headers={**_place(found, end, over), "Content-Type": _BYTES})
         answer.content_length = end - offset
@@ -360,8 +360,8 @@ class HttpDoor:
     # ------------------------------------------------------------------------------------------------------- pass-through
 
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
-        """A read of the monitor's, streamed.  The monitor checks the token as this door would.  It is told how far this door
-        has folded and answers from there on: whoever was told "submitted" sees the job in the next read."""
+        """A read of the monitor's, streamed.  The monitor checks the token as admission would.  It receives how far admission
+        has folded and answers from there on: a caller that got "submitted" sees the job in the next read."""
         caller = await self.caller(request)
         session = self.session
         assert session is not None
@@ -390,7 +390,7 @@ def submission_max_bytes(core: AdmissionCore) -> int:
 
 
 def body_room(core: AdmissionCore) -> Room:
-    """For the bodies of everybody who has a token, guests among them."""
+    """For the bodies of all callers with a token, guests among them."""
     return Room(lambda: min(ROOM_MAX_BYTES, max(ROOM_MIN_BYTES, ROOM_BODIES * submission_max_bytes(core))))
 
 
@@ -452,7 +452,7 @@ def _signal(name: str, data: bytes, content_type: str) -> signals.AnySignal:
 
 
 def _in_time(signal: signals.AnySignal, now: float) -> None:
-    """Whoever asks over HTTP is told of a wrong clock at once.  Raises `Refused`."""
+    """Over HTTP a wrong clock is refused at once.  Raises `Refused`."""
     off_s = 0.0 if signal.at is None else signal.at - now
     if not -signals.LATE_S <= off_s <= signals.AHEAD_S:
         off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} admission's clock"
@@ -461,7 +461,7 @@ def _in_time(signal: signals.AnySignal, now: float) -> None:
 
 
 def _may_tell(signal: signals.AnySignal, caller: Caller, department: Department | None) -> None:
-    """The scheduler drops what does not count; over HTTP somebody is there to be told.  Raises `Refused`."""
+    """The scheduler drops what does not count; over HTTP the caller gets the reason.  Raises `Refused`."""
     if department is None:
         return
     if not isinstance(signal, signals.ClaimSignal):

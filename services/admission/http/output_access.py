@@ -6,7 +6,7 @@ Rules
      memory, and it checks the caller as we do.
   3. An attempt is over for a reader when it is closed and its report is in or its VM is gone: everything that a guest hands in
      comes before either.  One that is suspended, or moves, is not over.
-  4. An instance is nobody's own: whoever is of its department reads what it wrote.
+  4. An instance has no owner: every member of its department may read what it wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from services.domain.custody.state import vm_key
 from services.runtime.edge import Refused
 
 MONITOR_S: Final = 5.0
-RANKS_MAX: Final = 65_536  # of a job of which nobody knows them any more
+RANKS_MAX: Final = 65_536  # of a job whose number of ranks is no longer stored
 PROBED_MAX: Final = 20  # attempts of a forgotten job that are looked for, newest last
 
 

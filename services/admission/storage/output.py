@@ -148,7 +148,7 @@ class Outputs:
         return starts[0] if starts else 0
 
     async def forget(self, stream: StreamId) -> None:
-        """Remove it: the last part first, so that whoever is interrupted finds the rest again."""
+        """Remove it: the last part first, so that after an interruption the rest is found again."""
         known = self._of(stream)
         async with known.lock:
             await self._walk(stream, known)
@@ -266,7 +266,7 @@ class Files:
             raise unavailable() from error
 
     async def forget(self, unit: str, attempt: int) -> None:
-        """Remove all of an attempt: the index last, so that whoever is interrupted finds the rest again."""
+        """Remove all of an attempt: the index last, so that after an interruption the rest is found again."""
         try:
             async with self._lock:
                 for name in await self._index(unit, attempt):

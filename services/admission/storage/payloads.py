@@ -4,7 +4,7 @@
     input/<department>/<sha256>    one input file, as it is
 
 Rules
-  1. An object is stored before the fact that names it is proposed: whoever folds `job.submitted` can read its payload.
+  1. An object is stored before the fact that names it is proposed: every reader of `job.submitted` can read its payload.
   2. Equal content of a department has one key, so an array, a repeated request and a nightly job cost one object.
   3. What is stored for a fact stays until the fact is folded, or will not come (`stored`); from then on `retention` says how
      long.  What is being removed is put again only when it is gone.
@@ -114,7 +114,7 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
 
 
 def digest_of(asked: object) -> str:
-    """64 bits tell a repeated request from another one under the same id: nobody gains by a collision with oneself."""
+    """64 bits tell a repeated request from another one under the same id: a caller gains nothing by colliding with itself."""
     return hashlib.blake2b(_encoder.encode(asked), digest_size=8).hexdigest()
 
 
@@ -151,7 +151,7 @@ class Payloads:
             self.settled(packed)
 
     async def remove(self, key: str) -> None:
-        """Unless somebody is just storing it.  Raises `Refused` (unavailable)."""
+        """Unless another request is just storing it.  Raises `Refused` (unavailable)."""
         if key in self.pinned or key in self._removing:
             return
         self._known.pop(key, None)
@@ -183,7 +183,7 @@ class Payloads:
             self._known.move_to_end(key)
             return
         running = self._running.get(key)
-        if running is not None:  # somebody stores the same content right now
+        if running is not None:  # another request stores the same content right now
             await asyncio.shield(running)
             return
         done = self._running[key] = asyncio.get_running_loop().create_future()
@@ -191,7 +191,7 @@ class Payloads:
             await self._objects.put(key, data)
         except BaseException:
             done.set_exception(unavailable())
-            done.exception()  # nobody may be waiting for it
+            done.exception()  # there may be no waiter left
             raise
         finally:
             del self._running[key]

@@ -9,9 +9,10 @@ Rules
   1. A department has a share: what its `store_share` says, or an equal part of what the others leave.
   2. Scripts and inputs may fill `SUBMIT_PART` of it alone, so that those whose jobs run can still hand in what they make.
   3. What is small and finds, or frees, the rest (`_FINDS`) is always taken: that is what the reserve is for.
-  4. What is refused is refused before anything is sent, in words that say what to do.  A guest is told that a limit is reached:
-     it goes on, and its job ends.
-  5. Until everything is counted nobody is refused by a share; the server's own limit holds always, and is told in the same way.
+  4. What is refused is refused before anything is sent, in words that say what to do.  A guest that reaches a limit is
+     informed: it continues, and its job ends.
+  5. Until everything is counted no share refuses a request; the server's own limit always holds, and is reported in the same
+     way.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Shares(Objects, Collector):
         self._limit = 0  # of the bucket; 0: none
         self._counted = self._end = 0  # counted up to here, of what was there until `_end`
         self.is_counted = False
-        self.pressed = asyncio.Event()  # somebody has reached a bound
+        self.pressed = asyncio.Event()  # a bound has been reached
         self._refused, self._removed = STORE_REFUSED.live(registry), STORE_REMOVED.live(registry)
         registry.register(self)
 
@@ -148,7 +149,7 @@ class Shares(Objects, Collector):
         return Used(department=department, bytes=self.used(department), share_bytes=self.share(department), **parts)
 
     def departments(self) -> list[str]:
-        """Those that are configured, and those that have something: of `""` nobody knows whose it is."""
+        """Those that are configured, and those that store something: objects of `""` have no known owner."""
         config = self._core.custody.state.config
         named = [d.name for d in config.departments] if config is not None else []
         return list(dict.fromkeys([*named, *(department for department, _ in self._used)]))

@@ -1,9 +1,9 @@
-"""What a reader is told of output and files that the cloud has removed (`retention`): by which rule, and kept until when.
+"""What a reader learns of output and files that the cloud has removed (`retention`): by which rule, and kept until when.
 
 Rules
   1. Nothing is remembered of a job: what ended before `store_keep_s` has nothing left, and of each department it is noted, in
      the store itself, up to which end jobs have lost theirs for want of room.  The note goes by age, when it says no more.
-  2. A job that wrote nothing is told the same: nobody knows that any more.
+  2. The same answer is given for a job that wrote nothing: the two can no longer be told apart.
 """
 
 from __future__ import annotations

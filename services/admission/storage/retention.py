@@ -1,4 +1,4 @@
-"""What is removed from the object store, and when: by itself, since nobody else would.
+"""What is removed from the object store, and when: automatically, since no user would do it.
 
 Theory of operation
   Scripts and inputs are counted by the jobs that need them; without one they go.  What jobs leave (output, kept files) goes by
@@ -12,8 +12,8 @@ Rules
   3. What a job leaves goes as a whole (a stream, an attempt's files), `store_keep_s` after its end; where the department has
      used `HIGH` of its share, until it is below `LOW`, but never before `store_keep_min_s`.
   4. What was removed is counted by its reason.  A store that does not answer is asked again in the next pass.
-  5. What an admission left that ended in the middle of storing something is nobody's, and goes (`Objects`, rule 6): with the
-     first pass, when what the last one left is old enough, and then each `SWEEP_S`.
+  5. What an admission left that ended in the middle of storing something has no owner, and is removed (`Objects`, rule 6): with
+     the first pass, when what the last one left is old enough, and then each `SWEEP_S`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ IDLE_S: Final = 600.0
 HIGH: Final = 0.8  # above, what is old goes; below what PhoenixStreamNearLimit warns of
 LOW: Final = 0.7
 SWEEP_S: Final = 86400.0  # every description is read for it
-REST: Final = 20.0  # a pass is followed by a pause of so many times its length
+REST: Final = 20.0  # after a pass, a pause of this many times its length
 _ENDING: Final = (f.AttemptClosed, f.AttemptReported, f.JobCancelled, f.ArrayCancelled, f.DepartmentClosed)
 
 
@@ -79,7 +79,7 @@ class Needed:
             self.of_input.update(self.inputs[payload])
 
     def forget(self, payload: str) -> tuple[str, ...]:
-        """It is gone: the inputs that nobody needs any more."""
+        """It is gone: the inputs that are no longer needed."""
         self.idle.pop(payload, None)
         self.unread.pop(payload, None)
         inputs = self.inputs.pop(payload, ())
@@ -229,7 +229,7 @@ class Retention:
             if found.at > youngest:
                 return
             if (why := self._due(found, limits, now, over)) is not None:
-                if why == "size":  # before it goes, so that nobody finds nothing and no reason
+                if why == "size":  # before it is removed, so that no reader finds neither output nor reason
                     await self._removed.note(found.metadata.get(DEPARTMENT, ""), self._since(found))
                 with removing(why):
                     await self._remove(found)

@@ -2,7 +2,7 @@
 
 Rules
   1. A value is read for the guest that asks, and forgotten: it is in no state, log or error.
-  2. Without all of them the guest is told to come back, and does: who sets what is missing need not start anything anew.  An
+  2. Without all of them the guest is asked to come back, and does: after the missing one is set, nothing needs a restart.  An
      instance that waits longer than `boot_timeout_s` is a failed start, as any.
   3. What is missing is in the log once in `TOLD_EVERY_S`, by name.
 """

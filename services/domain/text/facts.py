@@ -1,6 +1,6 @@
 """A fact as one plain sentence, with its reason: what the page's stream of decisions, `phoenix story` and events say.
 
-    host003 goes to web: web wants 3 hosts and held 2
+    host003 is granted to web: web wants 3 hosts and held 2
     job 17 is queued again (attempt 1): the department had to return 2 hosts, and its order of victims (…) chose this job
 
 Rules
@@ -98,11 +98,11 @@ def _time(value: object) -> str:
 
 
 def _leader_started(p: Params) -> str:
-    return f"a service began to lead: process {p['instance']}, epoch {p['epoch']}"
+    return f"a service became leader: process {p['instance']}, epoch {p['epoch']}"
 
 
 def _leader_stopped(p: Params) -> str:
-    return f"the leader of epoch {p['epoch']} stopped in good order"
+    return f"the leader of epoch {p['epoch']} shut down cleanly"
 
 
 def _config_adopted(p: Params) -> str:
@@ -112,7 +112,7 @@ def _config_adopted(p: Params) -> str:
 
 
 def _department_closed(p: Params) -> str:
-    return f"department {p['dept']} was removed from the configuration: its jobs are cancelled, its hosts go back"
+    return f"department {p['dept']} was removed from the configuration: its jobs are cancelled and its hosts released"
 
 
 def _scale_requested(p: Params) -> str:
@@ -120,8 +120,8 @@ def _scale_requested(p: Params) -> str:
     if p.get("exact") is not None:
         return f"{p['user']} set {p['dept']} to {count(p.number('exact'), 'instance')}{until}"
     if p.get("minimum") is not None:
-        return f"{p['user']} wants {p['dept']} to have at least {count(p.number('minimum'), 'instance')}{until}"
-    return f"{p['user']} leaves the number of instances of {p['dept']} to the load again"
+        return f"{p['user']} set {p['dept']} to at least {count(p.number('minimum'), 'instance')}{until}"
+    return f"{p['user']} returned the number of instances of {p['dept']} to the autoscaler"
 
 
 # ------------------------------------------------------------------------------------------------------------------ hosts
@@ -133,33 +133,33 @@ def _quota(p: Params) -> str:
 
 def _demand(p: Params) -> str:
     instances = f" for {count(p.number('instances'), 'instance')}" if p.get("instances") is not None else ""
-    prefer = f", best with {_names(p['prefer'])}" if p.get("prefer") else ""
-    return f"{p['dept']} wants {count(p.number('hosts'), 'host')}{instances}{prefer}{_because(p)}"
+    prefer = f", preferably {_names(p['prefer'])}" if p.get("prefer") else ""
+    return f"{p['dept']} demands {count(p.number('hosts'), 'host')}{instances}{prefer}{_because(p)}"
 
 
 def _granted(p: Params) -> str:
-    return f"{p['host']} goes to {p['dept']}{_because(p)}"
+    return f"{p['host']} is granted to {p['dept']}{_because(p)}"
 
 
 def _released(p: Params) -> str:
-    whose = f"{p['dept']} gives {p['host']} back" if p.get("dept") else f"{p['host']} is given back"
+    whose = f"{p['dept']} releases {p['host']}" if p.get("dept") else f"{p['host']} is released"
     return f"{whose}{_because(p)}"
 
 
 def _seized(p: Params) -> str:
-    return f"{p['host']} is taken from {p['dept']}{_because(p)}"
+    return f"{p['host']} is seized from {p['dept']}{_because(p)}"
 
 
 def _described(p: Params) -> str:
     labels = p.get("labels") or {}
     with_labels = f", {count(len(labels), 'label')}" if labels else ""
-    return f"{p['host']} is known with {count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{with_labels}"
+    return f"{p['host']} offers {count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{with_labels}"
 
 
 _LOST: Final = {
-    "stuck": "a VM there outlives even a hard end, so nobody can say what still runs on it",
+    "stuck": "a VM there survived a hard termination, so what still runs on it is unknown",
     "replaced": "OpenNebula has another host under its name",
-    "removed": "OpenNebula does not know it any more",
+    "removed": "OpenNebula no longer lists it",
 }
 
 
@@ -176,7 +176,7 @@ def _quarantined(p: Params) -> str:
         return f"{p['host']} leaves quarantine: {why}"
     if why == _STARTS_FAILED:
         return f"{p['host']} is in quarantine until {_time(p['until'])}: VMs failed to start there"
-    return f"{p['host']} is set apart: {why}"
+    return f"{p['host']} is in quarantine: {why}"
 
 
 def _observed(p: Params) -> str:
@@ -190,11 +190,11 @@ def _cordoned(p: Params) -> str:
         return f"{p['user']} drains {p['host']}: what still runs there at {_time(p['until'])} is ended{why}"
     if p.get("drain"):
         return f"{p['user']} drains {p['host']}: jobs run to their end, instances are replaced elsewhere{why}"
-    return f"{p['user']} cordoned {p['host']}: what runs there stays, nothing more is placed there{why}"
+    return f"{p['user']} cordoned {p['host']}: running work stays, nothing more is placed there{why}"
 
 
 def _uncordoned(p: Params) -> str:
-    return f"{p['user']} put {p['host']} into use again{_own_words(p)}"
+    return f"{p['user']} returned {p['host']} to use{_own_words(p)}"
 
 
 def _own_words(p: Params) -> str:
@@ -222,7 +222,7 @@ def _submitted(p: Params) -> str:
 
 def _extended(p: Params) -> str:
     who = f"{p['user']} extended lease {p['job']}" if p.get("user") else f"lease {p['job']} lasts longer"
-    return f"{who}: it lasts {span(p['walltime_s'])} in all{_because(p)}"
+    return f"{who}: it lasts {span(p['walltime_s'])} in total{_because(p)}"
 
 
 def _cancelled(p: Params) -> str:
@@ -242,9 +242,9 @@ def _placed(p: Params) -> str:
 
 
 _CLOSED: Final = {
-    "kill": "is ended for good",
+    "kill": "is ended permanently",
     "requeue": "is queued again",
-    "suspend": "is suspended, and goes on later",
+    "suspend": "is suspended and continues later",
     "migrate": "moves to another host",
     "timeout": "is ended",
     "cancelled": "is cancelled",
@@ -259,7 +259,7 @@ def _closed(p: Params) -> str:
 
 def _began(p: Params) -> str:
     where = [str(address) for address in p.get("addresses") or () if address]
-    return f"{_attempt(p)} has begun to run{f', and listens at {_names(where)}' if where else ''}"
+    return f"{_attempt(p)} has started to run{f', and listens at {_names(where)}' if where else ''}"
 
 
 def _reported(p: Params) -> str:
@@ -268,7 +268,7 @@ def _reported(p: Params) -> str:
     if p.get("signal") is not None:
         return f"{_attempt(p)} was ended by signal {p['signal']}{ran}{note}"
     if ended_early(p):
-        return f"{_attempt(p)} has completed, ended early{ran}: its script ended with 0 when it was told to end{note}"
+        return f"{_attempt(p)} has completed, ended early{ran}: its script exited with 0 on SIGTERM{note}"
     end = "has completed" if p.get("exit") == 0 else f"has failed with exit code {p['exit']}"
     return f"{_attempt(p)} {end}{ran}{note}"
 
@@ -279,14 +279,14 @@ def _measured(p: Params) -> str:
 
 
 def _checkpointed(p: Params) -> str:
-    percent = f" ({p['percent']:g} % of it)" if isinstance(p.get("percent"), int | float) else ""
+    percent = f" ({p['percent']:g} %)" if isinstance(p.get("percent"), int | float) else ""
     said = f": {p['progress']}" if p.get("progress") else ""
     files = f", with {count(p.number('files'), 'file')}" if p.number("files") else ""
-    return f"what {_attempt(p)} has done until now is safe{percent}{files}{said}"
+    return f"the work of {_attempt(p)} so far is safe{percent}{files}{said}"
 
 
 def _draining(p: Params) -> str:
-    return f"{_attempt(p)} gets no new session, and stops by {_time(p['until'])} at the latest{_because(p)}"
+    return f"{_attempt(p)} gets no new sessions and stops by {_time(p['until'])} at the latest{_because(p)}"
 
 
 _INSTANCE: Final = {
@@ -300,11 +300,11 @@ _INSTANCE: Final = {
 
 def _instance_reported(p: Params) -> str:
     if p["state"] == "ended":
-        return f"the guest of {_attempt(p)} says: {program_ended(p) or 'its program has ended'}"
-    who = "the guest of" if p.get("by") == "guest" else f"load balancer {p['user']} says of"
+        return f"the guest of {_attempt(p)} reports: {program_ended(p) or 'its program has ended'}"
+    who = "the guest of" if p.get("by") == "guest" else f"load balancer {p['user']} reports on"
     said = _INSTANCE.get(str(p["state"]), str(p["state"]))
     detail = f" ({p['why']})" if p.get("why") else ""
-    return f"{who} {_attempt(p)}{' says' if p.get('by') == 'guest' else ''}: {said}{detail}"
+    return f"{who} {_attempt(p)}{' reports' if p.get('by') == 'guest' else ''}: {said}{detail}"
 
 
 def _release_requested(p: Params) -> str:
@@ -318,8 +318,8 @@ def _release_changed(p: Params) -> str:
     words = {
         "rolling": f"{release} is being rolled out",
         "complete": f"{release} is rolled out",
-        "rolled_back": f"{release} is taken back, and release {p.get('back_to') or 0} is wanted again",
-        "stopped": f"{release} did not come up, and there is none to go back to",
+        "rolled_back": f"{release} is rolled back to release {p.get('back_to') or 0}",
+        "stopped": f"{release} did not start, and there is no earlier one to return to",
     }
     return f"{words.get(state, f'{release} is {state}')}{_because(p)}"
 
@@ -329,14 +329,14 @@ def _load(p: Params) -> str:
     if isinstance(p.get("utilisation"), int | float):
         found.append(f"its instances are {100 * float(p['utilisation']):.0f} % busy")
     if isinstance(p.get("requests_per_s"), int | float):
-        found.append(f"{p['requests_per_s']:g} requests/s come in")
+        found.append(f"{p['requests_per_s']:g} requests/s arrive")
     if p.get("load_by"):
-        found.append(f"by the word of {', '.join(p['load_by'])}")
+        found.append(f"reported by {', '.join(p['load_by'])}")
     if p.get("claim") is not None:
         found.append(f"{p.get('claim_by') or 'a balancer'} claims {count(p.number('claim'), 'instance')}")
     for one in p.get("answers") or ():
         found.append(f"release {one['release']} answered {count(one['answered'], 'request')}, {one['errors']} with 5xx")
-    return f"{p['dept']}: {', '.join(found) or 'nothing was told of its load'}"
+    return f"{p['dept']}: {', '.join(found) or 'no load was reported'}"
 
 
 # -------------------------------------------------------------------------------------------------------------------- VMs
@@ -356,7 +356,7 @@ def _vm_started(p: Params) -> str:
 
 
 _ENDED: Final = {
-    "suspended": "is saved, and has given up its host",
+    "suspended": "is saved and has left its host",
     "terminated": "has ended",
 }
 
@@ -378,11 +378,11 @@ def _job_held(p: Params) -> str:
 
 def _starts_paused(p: Params) -> str:
     hosts = count(p.number("tried"), "host")
-    return f"starts failed on {p['failed']} of {hosts}: it is the site's fault, and starts are paused ({p['why']})"
+    return f"starts failed on {p['failed']} of {hosts}: the fault is the site's, and starts are paused ({p['why']})"
 
 
 def _vm_parked(p: Params) -> str:
-    return f"the VM of {_attempt(p)}{_rank(p)} stays, and waits for the department's next job"
+    return f"the VM of {_attempt(p)}{_rank(p)} stays and waits for the department's next job"
 
 
 _TELL: Final[dict[str, Callable[[Params], str]]] = {
@@ -397,8 +397,8 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "host.released": _released,
     "host.seized": _seized,
     "host.described": _described,
-    "host.removed": lambda p: f"{p['host']} is gone from OpenNebula",
-    "host.cleared": lambda p: f"{p['host']} is empty: no VM of ours is left on it",
+    "host.removed": lambda p: f"{p['host']} was removed from OpenNebula",
+    "host.cleared": lambda p: f"{p['host']} is empty: no VM of the cloud is left on it",
     "host.lost": _host_lost,
     "host.quarantined": _quarantined,
     "host.observed": _observed,
@@ -429,5 +429,5 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "vm.refused": _vm_refused,
     "vm.parked": _vm_parked,
     "starts.paused": _starts_paused,
-    "starts.resumed": lambda p: f"starts are not paused any more: {p['why']}",
+    "starts.resumed": lambda p: f"starts are no longer paused: {p['why']}",
 }

@@ -276,7 +276,7 @@ def finished(p: Params) -> str | None:
     if p.get("counts"):
         return f"it is finished: {p.names('counts')}{since}"
     if p.get("end") == "ended_early":
-        return f"it has completed, ended early: its script ended with 0 when it was told to end{since}"
+        return f"it has completed, ended early: its script exited with 0 on SIGTERM{since}"
     code = f" with exit code {p['exit']}" if "exit" in p else ""
     return f"it is finished: {p['end']}{code}{since}" if p.get("end") else None
 

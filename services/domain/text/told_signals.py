@@ -79,7 +79,7 @@ def _asked(p: Params) -> str | None:
         full = f"the load of {span(p.number('open_s'))} decides, {left} at the earliest ({begins})"
     if "requests_per_s" not in p:
         return f"the number of instances is held; {full}"
-    rate = f"{p['requests_per_s']:g} requests/s come in, {p['requests_per_instance']:g} are for each of"
+    rate = f"{p['requests_per_s']:g} requests/s arrive, {p['requests_per_instance']:g} are for each of"
     return f"{rate} {count(p.number('instances'), 'instance')}; {full}"
 
 

@@ -72,7 +72,7 @@ def topics() -> Iterator[bytes]:
 
 
 def read_topic(topic: bytes) -> Told | None:
-    """What a topic says; None if it is none of ours."""
+    """What a topic says; None if it does not belong to this cloud."""
     match = _TOPIC.match(topic) if len(topic) <= TOPIC_MAX else None
     if match is None:
         return None

@@ -94,7 +94,7 @@ class Records:
 
     async def record(self, request: web.Request) -> web.StreamResponse:
         if self.access.who(request).role != "operator":
-            raise Fault(403, "denied", "the record is everybody's work: only operators may read it")
+            raise Fault(403, "denied", "the record has the work of all departments: only operators may read it")
         since, until = number_of(request, "since"), number_of(request, "until", 1e12)
         if until <= since:
             raise Fault(400, "invalid", "until is not after since", "until")

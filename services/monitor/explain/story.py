@@ -91,7 +91,7 @@ class Story:
         kind = choice_of(request, "kind", KINDS, "")
         subject = await self._subject(name, kind)
         what = kind or "job, department or host"
-        missing = Fault(404, "unknown", f"there is no {what} {name[:100]!r}, nor is one remembered", "entity")
+        missing = Fault(404, "unknown", f"there is no {what} {name[:100]!r}, not even in the history", "entity")
         if subject is None:
             raise missing
         if subject.kind == "department":

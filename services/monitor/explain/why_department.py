@@ -127,12 +127,14 @@ def _unusable(core: MonitorCore, now: float) -> list[Word]:
         names = ", ".join(cordoned[:8]) + (" …" if len(cordoned) > 8 else "")
         found.append(Word(f"cordoned, so nothing more is placed there: {names}", "phoenix hosts uncordon HOST"))
     if resting:
-        found.append(Word(f"{count(resting, 'host')} set apart (phoenix hosts says why)"))
+        found.append(Word(f"{count(resting, 'host')} in quarantine (phoenix hosts shows why)"))
     if lost:
-        found.append(Word(f"{count(lost, 'host')} lost (phoenix hosts says why)", "bring them back in OpenNebula"))
+        found.append(Word(f"{count(lost, 'host')} lost (phoenix hosts shows why)", "bring them back in OpenNebula"))
     free = [host for host in hosts if host.state == "free" and counts(host, now)]
     if free:
-        found.append(Word(f"{count(len(free), 'host')} free: granted with the next decision, if anybody wants one"))
+        found.append(
+            Word(f"{count(len(free), 'host')} free: granted with the next decision if a department demands one")
+        )
     return found
 
 
@@ -166,4 +168,4 @@ def _agreed(core: MonitorCore, config: CloudConfig, department: Department, now:
     changes = next_change(config, now)
     until = "" if changes == NEVER else f", for another {span(changes - now)}"
     text = f"it may have at most {count(most, 'host')}, by its maximum, hours and contracts{until}"
-    return [*found, Word(text, "phoenix lending shows who has agreed on what")]
+    return [*found, Word(text, "phoenix lending shows the contracts")]

@@ -77,11 +77,11 @@ def _where(host: Host, steps: list[Step], now: float) -> Word:
         return Word(f"held by {host.dept} since {iso(host.since)}{for_s}{why}")
     if host.state == "draining":
         left = count(len(host.vms), "VM")
-        return Word(f"it leaves {host.dept} since {iso(host.since)}{for_s}{why}; {left} of ours still there")
+        return Word(f"it leaves {host.dept} since {iso(host.since)}{for_s}{why}; {left} of the cloud still there")
     if host.state == "lost":
         return Word(f"it is lost since {iso(host.since)}{for_s}: {host.lost}", "bring it back in OpenNebula")
     if host.state == "absent":
-        return Word("OpenNebula has it, and nobody has looked yet whether VMs of ours are left there")
+        return Word("OpenNebula has it; whether VMs of the cloud are left there has not been checked yet")
     return Word(f"it is free since {iso(host.since)}{for_s}{why}")
 
 
@@ -131,7 +131,7 @@ def _next(core: MonitorCore, host: Host, now: float) -> list[Word]:
     if config is None or holder is None:
         return _wanted(core) if host.state == "free" and host.cordoned is None else []
     if host.cordoned is not None:
-        return [Word(f"{holder.name} gives it back when nothing runs there any more, and nobody gets it")]
+        return [Word(f"{holder.name} releases it when nothing runs there any longer, and no department gets it")]
     held, quota = core.custody.held(holder.name), core.custody.quota(holder.name)
     found = []
     if held > quota.hosts:
@@ -158,4 +158,4 @@ def _wanted(core: MonitorCore) -> list[Word]:
     state = core.custody.state
     short = {name: hosts - core.custody.held(name) for name, hosts in sorted(state.demands.items())}
     words = [f"{name} ({count(hosts, 'host')} more)" for name, hosts in short.items() if hosts > 0]
-    return [Word(f"who wants one: {', '.join(words)}" if words else "nobody wants one")]
+    return [Word(f"departments that demand one: {', '.join(words)}" if words else "no department demands one")]

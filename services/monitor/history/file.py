@@ -252,7 +252,7 @@ class History:
         if self.still is None:
             return ""
         since = iso(self.still.since)
-        return f"the history stands still since {since}: {self.still.why}; it goes on by itself, and nothing is lost"
+        return f"the history has not been written since {since}: {self.still.why}; it resumes by itself, and nothing is lost"
 
     # --------------------------------------------------------------------------------------------------------- reading
 

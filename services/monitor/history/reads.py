@@ -133,7 +133,7 @@ def _read_cursor(asked: Filter) -> tuple[int, str, int]:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         sort, ascending, value, unit, now = msgspec.json.decode(content, type=tuple[str, bool, _Int, str, _Int])
     except (*UNREADABLE, binascii.Error, ValueError):
-        raise ValueError("the cursor is none that was given out") from None
+        raise ValueError("the cursor is not one that this service issued") from None
     if (sort, ascending) != (asked.sort, asked.ascending):
         raise ValueError(f"the cursor is of another order: {sort}, {'ascending' if ascending else 'descending'}")
     return value, unit, now

@@ -72,7 +72,7 @@ def of_day(db: sqlite3.Connection, day: int, department: str | None, until: int)
     """The day that begins at `day`, as far as `until` (milliseconds).  ValueError: rule 3."""
     found = db.execute("SELECT value FROM meta WHERE key = 'details_from_ms'").fetchone()
     if found and day < int(found[0]):
-        raise ValueError(f"details of days before {(iso(int(found[0]) / 1000) or '')[:10]} are not kept any more")
+        raise ValueError(f"details of days before {(iso(int(found[0]) / 1000) or '')[:10]} are no longer kept")
     values = {"since": day, "until": until, "department": department}
     asked = {"attempts": (_ATTEMPTS, ATTEMPT), "losses": (_LOSSES, LOSS), "holding": (_HOLDING, HOLDING)}
     return {

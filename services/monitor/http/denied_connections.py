@@ -132,7 +132,11 @@ class RefusedKeys:
 
 def record(event: _Event, at: float) -> AuditRecord:
     client, key = event.client, _KEY.fullmatch(event.client.user)
-    why = "the broker does not know this key, or it was not proven" if key else "no key that the broker knows was shown"
+    why = (
+        "the broker does not know this key, or its signature is wrong"
+        if key
+        else "no key that the broker knows was presented"
+    )
     return AuditRecord(
         at=at,
         kind="broker.connect",

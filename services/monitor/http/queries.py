@@ -89,7 +89,7 @@ class Queries:
         except StandsStill as told:
             body = refusal("unavailable", str(told))
         if len(body) > ANSWER_MAX:
-            wrong = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message: ask for less, or over HTTP"
+            wrong = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message: request less, or use HTTP"
             body = refusal("limit", wrong)
         await answer(msg, department, body, _JSON)
         return len(body)

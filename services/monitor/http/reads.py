@@ -222,7 +222,7 @@ class Reads:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
         the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
         separated; with `follow=1` the answer goes on for as long as the caller listens.  410 if some that came behind `after`
-        are not kept any more."""
+        are no longer kept."""
         scope, after = self.access.scope(request), int(number_of(request, "after"))
         omitted = frozenset(request.query.get("omit", "").split(","))
         if "after" in request.query:
@@ -245,7 +245,7 @@ class Reads:
     def _refuse_gap(self, after: int, scope: str | None, omitted: frozenset[str]) -> None:
         oldest = self.publisher.complete_from(scope, loads=LOAD not in omitted)
         if after < oldest:
-            right = f"ask for those after {oldest}, and take it that some before are missing"
+            right = f"request those after {oldest}; some before are missing"
             raise Fault(
                 410, "gone", f"after: events up to position {oldest} are not kept; {right}", "after", oldest=oldest
             )

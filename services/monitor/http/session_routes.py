@@ -126,8 +126,8 @@ class SessionRoutes:
 
     def _wrong(self, login: _Login) -> Fault:
         if login.code:
-            return Fault(401, "denied", f"the code is used up, or older than {CODE_S:.0f} s: ask for a new one", "code")
-        nobodys = "this token is nobody's: phoenix status shows where tokens lie"
+            return Fault(401, "denied", f"the code is used up, or older than {CODE_S:.0f} s: request a new one", "code")
+        nobodys = "this token belongs to no user: phoenix status shows where tokens are"
         return Fault(401, "denied", self.access.identities.ended(login.token) or nobodys, "token")
 
     def _tell(self, request: web.Request, kind: str, who: Identity | None, fault: Fault | None = None) -> None:

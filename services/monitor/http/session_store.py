@@ -60,7 +60,7 @@ class KeptSessions:
             try:
                 await asyncio.to_thread(private_file.replace, self.path, content)
             except OSError as error:
-                self._say("browsers' sessions are not kept: they end with the monitor", error)
+                self._say("browsers' sessions are not stored: they end with the monitor", error)
             self._written = changes  # also if not: the next change tries again
 
     def _say(self, event: str, error: Exception) -> None:

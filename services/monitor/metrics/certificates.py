@@ -43,10 +43,10 @@ ENDS: Final = TABLE.gauge(
     _ENDPOINT,
 )
 SEEN: Final = TABLE.gauge(
-    "phoenix_certificate_seen_timestamp_seconds", "When that certificate was last seen", _ENDPOINT
+    "phoenix_certificate_seen_timestamp_seconds", "Time of the last successful check of that certificate", _ENDPOINT
 )
 LOOKS_FAILED: Final = TABLE.counter(
-    "phoenix_certificate_look_failures_total", "Looks at that certificate that failed", _ENDPOINT
+    "phoenix_certificate_look_failures_total", "Failed checks of that certificate", _ENDPOINT
 )
 
 
@@ -103,7 +103,7 @@ class Certificates(Collector):
             self._failures[endpoint.name] += 1
             if endpoint.name not in self._failing:
                 told = message_of(error)
-                self.log.warning("certificate not seen", endpoint=endpoint.name, host=endpoint.host, error=told)
+                self.log.warning("certificate not checked", endpoint=endpoint.name, host=endpoint.host, error=told)
             self._failing.add(endpoint.name)
             return False
         self._failing.discard(endpoint.name)

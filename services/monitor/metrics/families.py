@@ -66,8 +66,10 @@ TABLE: Final = Table("monitor")
 HOSTS: Final = TABLE.gauge(
     "phoenix_hosts", "Hosts by state, and by the department that holds them", Label.of("state", HOST_STATES), OWNER
 )
-HOSTS_QUOTA: Final = TABLE.gauge("phoenix_hosts_quota", "Hosts that a department may keep", DEPARTMENT)
-HOSTS_DEMANDED: Final = TABLE.gauge("phoenix_hosts_demanded", "Hosts that a department wants in all", DEPARTMENT)
+HOSTS_QUOTA: Final = TABLE.gauge("phoenix_hosts_quota", "Quota of a department: hosts that it may keep", DEPARTMENT)
+HOSTS_DEMANDED: Final = TABLE.gauge(
+    "phoenix_hosts_demanded", "Demand of a department: hosts that it needs in all", DEPARTMENT
+)
 HOSTS_OWN: Final = TABLE.gauge(
     "phoenix_hosts_own",
     "Hosts that are a department's by guarantee and weight; fewer held: the rest is lent",
@@ -87,7 +89,7 @@ HOSTS_SAVING: Final = TABLE.gauge(
 )
 HOST_MOVES: Final = TABLE.counter(
     "phoenix_host_moves_total",
-    "Hosts that went to another department than held them last, by both; from nobody: the first time",
+    "Hosts granted to another department than their last holder, by both; from nobody: the first time",
     Label("from", Names.OWNERS),
     Label("to", Names.DEPARTMENTS),
 )
@@ -113,10 +115,10 @@ CLAIM_S: Final = TABLE.histogram(
     DEPARTMENT,
 )
 RECLAIM_HOSTS: Final = TABLE.gauge(
-    "phoenix_reclaim_hosts", "Hosts that a department was asked to return and that are not clear yet", DEPARTMENT
+    "phoenix_reclaim_hosts", "Hosts that a department has to return and that are not clear yet", DEPARTMENT
 )
 RECLAIM_OPEN_S: Final = TABLE.gauge(
-    "phoenix_reclaim_open_seconds", "For so long the oldest of them has been asked for; 0: none is", DEPARTMENT
+    "phoenix_reclaim_open_seconds", "Time since the oldest of them was demanded back; 0: there is none", DEPARTMENT
 )
 RECLAIM_S: Final = TABLE.histogram(
     "phoenix_reclaim_seconds",
@@ -140,7 +142,7 @@ JOBS: Final = TABLE.gauge(
 )
 QUEUE_JOBS: Final = TABLE.gauge(
     "phoenix_queue_jobs",
-    "Those that wait, by the first reason of `phoenix why`; queue: their scheduler has not told yet, or is silent",
+    "Those that wait, by the first reason of `phoenix why`; queue: their scheduler has not reported yet, or is silent",
     DEPARTMENT,
     Label.of("reason", WAITS),
 )
@@ -167,14 +169,14 @@ JOB_RETRIES: Final = TABLE.counter(
 )
 ATTEMPTS_CLOSED: Final = TABLE.counter(
     "phoenix_attempts_closed_total",
-    "Attempts of jobs and instances that their scheduler closed, by reason and by what became of job or instance",
+    "Attempts of jobs and instances that their scheduler closed, by reason and by outcome for the job or instance",
     DEPARTMENT,
     Label("why", Names.REASONS),
     Label.of("disposal", Disposal),
 )
 PREEMPTIONS: Final = TABLE.counter(
     "phoenix_preemptions_total",
-    "Attempts of jobs that had to make room, also those that went on elsewhere, by the reason of the notice or by preempted",
+    "Attempts of jobs reclaimed or preempted, also those continued elsewhere, by the reason of the notice or by preempted",
     DEPARTMENT,
     Label.of("cause", counters.CAUSES),
 )
@@ -207,12 +209,12 @@ GOODPUT: Final = TABLE.counter(
 )
 BADPUT: Final = TABLE.counter(
     "phoenix_badput_core_seconds_total",
-    "Core-seconds used for nothing, by cause, starts included; counted when nothing can make them good any more",
+    "Core-seconds used for nothing, by cause, starts included; counted when they can no longer turn out useful",
     DEPARTMENT,
     Label.of("cause", goodput.CAUSES),
 )
 OPENPUT: Final = TABLE.gauge(
-    "phoenix_open_core_seconds", "Core-seconds used of which it is not known yet whether they count", DEPARTMENT
+    "phoenix_open_core_seconds", "Core-seconds used that are not yet known to be useful or wasted", DEPARTMENT
 )
 LOST_CORE_S: Final = TABLE.counter(
     "phoenix_lost_core_seconds_total",
@@ -222,22 +224,22 @@ LOST_CORE_S: Final = TABLE.counter(
 )
 JOB_CPU_S: Final = TABLE.counter(
     "phoenix_job_cpu_seconds_total",
-    "CPU-seconds that jobs have really used, as guests said when an attempt ended, however it did",
+    "CPU-seconds that jobs have really used, as guests reported at the end of an attempt, successful or not",
     DEPARTMENT,
 )
 
 # -------------------------------------------------------------------------------------------------------------------- web
 WEB_WANTED: Final = TABLE.gauge(
-    "phoenix_web_instances_wanted", "Instances that a web department wants in service", DEPARTMENT
+    "phoenix_web_instances_wanted", "Target of a web department: instances that should be in service", DEPARTMENT
 )
 WEB_HELD: Final = TABLE.gauge(
     "phoenix_web_instances_held", "Instances that have a place on a host: starting, serving or draining", DEPARTMENT
 )
 WEB_RUNNING: Final = TABLE.gauge("phoenix_web_instances_running", "Instances that serve or drain", DEPARTMENT)
-WEB_DRAINING: Final = TABLE.gauge("phoenix_web_instances_draining", "Instances that take no new session", DEPARTMENT)
+WEB_DRAINING: Final = TABLE.gauge("phoenix_web_instances_draining", "Instances that get no new sessions", DEPARTMENT)
 WEB_SERVING: Final = TABLE.gauge(
     "phoenix_web_instances_serving",
-    "Instances that serve: in service, not draining, and ready by the word of all who watch them",
+    "Instances that serve: in service, not draining, and ready according to every observer",
     DEPARTMENT,
 )
 WEB_NOT_READY: Final = TABLE.gauge(
@@ -259,11 +261,13 @@ WEB_UTILISATION: Final = TABLE.gauge(
 )
 WEB_RATE: Final = TABLE.gauge("phoenix_web_requests_per_second", "Requests a second when last observed", DEPARTMENT)
 WEB_SILENT: Final = TABLE.gauge(
-    "phoenix_web_signal_missing", "1 while the number of instances is held because no signal tells the load", DEPARTMENT
+    "phoenix_web_signal_missing",
+    "1 while the number of instances is held because no signal reports the load",
+    DEPARTMENT,
 )
 WEB_TROUBLES: Final = TABLE.gauge(
     "phoenix_web_troubles",
-    "1 while somebody should look at that: what `phoenix status` tells of a web department",
+    "1 while that needs attention: what `phoenix status` shows of a web department",
     DEPARTMENT,
     Label.of("code", TROUBLES),
 )

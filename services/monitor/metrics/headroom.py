@@ -59,9 +59,9 @@ _PART: Final = Label.of("part", (BROKER, STORES, FILES))
 _STREAM: Final = Label.of("stream", STREAMS)
 _WHAT: Final = Label.of("what", PLACES)
 
-TABLE: Final = Table("monitor: what can be full")
+TABLE: Final = Table("monitor: streams and disks")
 SEEN: Final = TABLE.gauge("phoenix_room_seen_timestamp_seconds", "When streams and disks were last looked at", _PART)
-LOOKS_FAILED: Final = TABLE.counter("phoenix_room_look_failures_total", "Looks at streams and disks that failed", _PART)
+LOOKS_FAILED: Final = TABLE.counter("phoenix_room_look_failures_total", "Failed checks of streams and disks", _PART)
 STREAM_BYTES: Final = TABLE.gauge("phoenix_stream_bytes", "Bytes in a stream of the broker", _STREAM)
 STREAM_LIMIT: Final = TABLE.gauge("phoenix_stream_limit_bytes", "Bytes that a stream may have", _STREAM)
 STREAM_MESSAGES: Final = TABLE.gauge("phoenix_stream_messages", "Messages in a stream of the broker", _STREAM)
@@ -150,7 +150,7 @@ class Room(Collector):
         except (nats.errors.Error, JetStreamError, TimeoutError, OSError) as error:
             self._failures[part] += 1
             if part not in self._failing:
-                self.log.warning("room not seen", part=part, error=message_of(error))
+                self.log.warning("free space not checked", part=part, error=message_of(error))
             self._failing.add(part)
         else:
             self._failing.discard(part)

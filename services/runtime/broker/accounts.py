@@ -13,7 +13,7 @@ Rules
   3. A service sees no reply subject of a department's.  The broker makes one of its own (`subjects.ANSWERS`) for each request,
      good for one answer within `ANSWER_S`, and delivers what comes there to the asker, inside the asker's account.
   4. The broker tells of a request from where it comes (`shares`, `origin`): a header that no asker can write.
-  5. Outside the control plane an account has so many connections, and each of them so many subscriptions (`[nats]`).
+  5. Outside the control plane the connections of an account, and the subscriptions of each connection, are limited (`[nats]`).
   6. Nothing is exported by one department to another, and no JetStream to anybody.
 """
 
@@ -32,7 +32,7 @@ from services.runtime.broker.permissions import Permissions
 SYSTEM: Final = "$SYS"
 CONTROL: Final = "control"
 ANSWER_S: Final = 20  # the longest answer takes 15 s; a request that gets none costs the broker 0.7 kB for as long
-_GLOBAL: Final = "$G"  # where everybody was before there were accounts
+_GLOBAL: Final = "$G"  # the account of all clients before there were accounts
 
 _Kind = Literal["service", "stream"]
 
@@ -44,7 +44,7 @@ class Export(msgspec.Struct, frozen=True):
 
 
 class Import(msgspec.Struct, frozen=True):
-    """`shares`: the exporting account is told of the asker's connection."""
+    """`shares`: the exporting account learns the requester's connection."""
 
     kind: _Kind
     subject: str

@@ -8,7 +8,7 @@ Rules
   1. A line ends at CR LF, its parts at single spaces, as the server writes them.
   2. What cannot be read is dropped and counted, and what comes after it is read.  No subscription hears of it.
   3. A line that the protocol does not have, or one without end, is a broker that cannot be trusted: connect again.
-  4. What a connection listens at for answers nobody can guess (the library's numbers follow from one another).
+  4. The subject at which a connection receives answers cannot be guessed (the library's numbers follow from one another).
 
 This file replaces parts of the library that its makers may change: `VERSIONS` are those it was written for, and a test fails
 with any other.
@@ -130,7 +130,7 @@ class Client(library.Client):
 
 
 def own_inbox(prefix: str) -> str:
-    """A place below `prefix` that nobody can guess: 128 random bits."""
+    """A subject below `prefix` that cannot be guessed: 128 random bits."""
     return f"{prefix}.{secrets.token_hex(TOKEN_BYTES)}"
 
 

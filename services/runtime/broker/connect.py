@@ -46,7 +46,7 @@ def _ignore() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who is told what about a connection.  Called from the connection's tasks, so they must be short."""
+    """Callbacks for the events of a connection.  Called from the connection's tasks, so they must be short."""
 
     on_closed: Callable[[], None] = _ignore
     on_reconnected: Callable[[], None] = _ignore

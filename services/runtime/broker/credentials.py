@@ -65,7 +65,7 @@ def tokens_file(config: Config) -> Path:
 
 
 def ensure(config: Config) -> Changes:
-    """Make what is missing, revoke what belongs to nobody, keep the rest.  OSError if the directory cannot be written."""
+    """Create what is missing, revoke what has no owner, keep the rest.  OSError if the directory cannot be written."""
     directory = config.nats.credentials_dir
     _private_directory(directory)
     wanted = {f"{name}.nk": _new_seed for name in (*permissions.table(config.cloud), *permissions.system())}

@@ -5,7 +5,7 @@ Theory of operation
   What a message costs before anybody has looked at it, its way through the client library, is a fifth of what can be afforded.
   So a department's line is read at READ_PER_S at most: more than a service can serve.  What is sent faster fills the line and
   then the broker's buffer for it; the broker then slows down who sends, or the line is stale after some seconds and is made
-  anew, without what was on it.  All of that concerns that department alone.
+  again, without what was on it.  All of that concerns that department alone.
 
 Rules
   1. A connection that is closed for good ends the process, as the service's own does.
@@ -41,7 +41,7 @@ Heard = Callable[[Msg], Awaitable[None]]
 
 
 class Pace:
-    """Rule 2.  `per_s`: and no more than that, after a pause so many at once as `burst`."""
+    """Rule 2.  `per_s`: the rate, with at most `burst` at once after a pause."""
 
     def __init__(self, per_s: float = float("inf"), burst: float = float("inf")) -> None:
         self._bucket = Bucket(per_s, burst, 0.0) if per_s < float("inf") else None

@@ -11,10 +11,10 @@ Rules
   2. The digest is checked on every `get`: an object that does not match is `Damaged`, never returned.
   3. A name that is written again gets new chunks; the old ones are removed after the new description is stored.
   4. A subject has an end: a name longer than `NAME_MAX_BYTES` is described under its digest (`long/<sha256>`), which other
-     programs must know.  Nobody else's name begins so.
+     programs must know.  No other name begins so.
   5. What is deleted leaves nothing behind, also no mark that it was there: parts of logs come and go for ever.  Nor does a
      `put` that fails, as far as the broker still answers.
-  6. What a process left that ended in the middle of a `put` nobody can find: `sweep` removes chunks that no description leads
+  6. What a process left that ended in the middle of a `put` is unreachable: `sweep` removes chunks that no description leads
      to, once they are old enough (`CUT_OFF_S`).
 """
 
@@ -177,7 +177,7 @@ class Objects:
                 lost.pop(found.nuid, None)
         swept = 0
         for nuid in lost:
-            with contextlib.suppress(NotFoundError):  # somebody has removed them
+            with contextlib.suppress(NotFoundError):  # another process has removed them
                 async with asyncio.timeout(CALL_TIMEOUT_S):
                     last = await self._js.get_last_msg(self._stream, self._chunk_subject(nuid), direct=False)
                 if last.time is not None and last.time.timestamp() <= time.time() - older_s:

@@ -9,7 +9,7 @@ Rules
   1. The callback only stores.  `listen` hands on what is there: the first after a pause at once, then what has come in EVERY_S.
   2. Of each subject the newest KEPT_MAX are kept, oldest first, of KEPT_BYTES together; the others are counted in `folded`.
      There are as many subjects as the broker lets users publish: its signals of each user of the configuration.
-  3. A message that has no time of its own is of when it arrived here, not of when somebody looks.
+  3. A message that has no time of its own gets the time of its arrival here, not that of its reading.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Message(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """Of one subject, the oldest first; `folded`: so many more came."""
+    """Of one subject, the oldest first; `folded`: the number of further messages."""
 
     subject: str
     messages: tuple[Message, ...]

@@ -1,12 +1,12 @@
 """Whether the broker still writes: a stream whose write failed once is written no more until nats-server is started again.
 
 Measured with nats-server 2.15.1 on a full file system: the first write that fails ("no space left on device") stops the store
-of that stream for good, also when there is room again.  Whoever publishes to it gets no answer at all; reading it, its state
-and the other streams go on.  The server knows it, and says so in its health check, which the system account may ask for.
+of that stream permanently, also when there is space again.  Publishers to it get no answer at all; reading it, its state
+and the other streams work.  The server reports it in its health check, which the system account may request.
 
 Rules
   1. Asking writes nothing, and takes one connection of its own with the key of the system account (`permissions.WATCH`).
-  2. Every server of a cluster answers, and nobody says how many there are: whatever comes within `ANSWERS_S` counts.  Without
+  2. Every server of a cluster answers, and their number is unknown: all answers within `ANSWERS_S` count.  Without
      any answer nothing is known, which is an error, not health.
 """
 

@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. A broker that is away loses records: the audit must not stop the door.  What is lost is counted (a metric) and logged.
   2. Never a payload, never a token.  Texts of callers are cut.  Where one who is refused has put a word as long as a token into
-     an address, a name or a header, it may be one: its beginning is told.
+     an address, a name or a header, it may be one: only its beginning is recorded.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).
   4. Refusals are recorded at a bounded rate for each caller; what is left out is counted in the next record.
@@ -83,7 +83,7 @@ class Recorder:
 
 
 def _encoded(records: list[AuditRecord]) -> bytes:
-    """Paths and headers may hold bytes that are no text: they are told by their numbers."""
+    """Paths and headers may hold bytes that are not text: they are recorded by their numbers."""
     try:
         return msgspec.json.encode(AuditBatch(records=tuple(records)))
     except UnicodeEncodeError:

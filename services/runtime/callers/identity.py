@@ -6,10 +6,10 @@ publish it (NATS) or because it was looked up by token (HTTP).
 Rules
   1. Department and role come from the configuration, so a changed role holds at once; the token says only who it is.
   2. Tokens are compared by hash: the door holds no token, and the time of a lookup tells nothing about one.
-  3. A user without entry in the configuration is nobody, even with a token that is still on file.
-  4. While the file of tokens cannot be read nobody is let in: `unavailable`, not `denied`.  The log says which file it is and
-     what is wrong with it, once; who asked is told neither.
-  5. A token that has ended opens nothing from that moment on; whose it was, and that it has ended, is told to who holds it.
+  3. A user without entry in the configuration is refused, even with a token that is still on file.
+  4. While the file of tokens cannot be read all callers are refused: `unavailable`, not `denied`.  The log says which file it
+     is and what is wrong with it, once; the caller learns neither.
+  5. A token that has ended opens nothing from that moment on; its holder learns whose it was, and that it has ended.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Identities:
             raise Stop(Exit.FAILED, f"the owners of tokens cannot be read: {error}") from error
 
     def by_token(self, token: str, cloud: CloudConfig | None = None) -> Identity | None:
-        """The owner of a bearer token; None if it is nobody's, or has ended."""
+        """The owner of a bearer token; None if it has none, or has ended."""
         return self.by_digest(credentials.digest(token), cloud)
 
     def by_digest(self, digest: str, cloud: CloudConfig | None = None) -> Identity | None:
-        """The owner of the token of this hash; None if it is nobody's (any more), or has ended."""
+        """The owner of the token of this hash; None if it has none (any longer), or has ended."""
         found = self._tokens.get(digest)
         if found is None or (isinstance(found, Issued) and found.ends <= self.clock()):
             return None

@@ -121,7 +121,7 @@ def _log_levels(levels: Mapping[str, str], processes: Sequence[str]) -> Iterator
 
 
 def _proxies(proxies: Sequence[str]) -> Iterator[Problem]:
-    """Whose word on the caller's address counts: everybody's is nobody's."""
+    """Which peers may report the caller's address: if all may, no report is worth anything."""
     for place, text in enumerate(proxies):
         try:
             is_wide = ipaddress.ip_network(text, strict=False).prefixlen == 0

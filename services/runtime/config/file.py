@@ -172,7 +172,7 @@ class Runtime(_Table, frozen=True, kw_only=True):
 
 class JournalKept(_Table, frozen=True, kw_only=True):
     """How much of the journal the broker holds.  What is older goes into `archive`, a directory, before it is purged
-    (PROTOCOL S5); whoever folds from the beginning reads it there."""
+    (PROTOCOL S5); a fold from the beginning reads it there."""
 
     keep_messages: int = 1_000_000  # about 300 MB, some days of a busy cloud; 0: everything
     archive: Path = Path("archive")
@@ -190,7 +190,7 @@ class Secrets(_Table, frozen=True, kw_only=True):
 
 
 class Billing(_Table, frozen=True, kw_only=True):
-    """`prices`: the file of the price table (`config.prices`), read when somebody asks; None: there is none."""
+    """`prices`: the file of the price table (`config.prices`), read on request; None: there is none."""
 
     prices: Path | None = None
 

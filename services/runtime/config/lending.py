@@ -1,11 +1,11 @@
 """Meaning of what departments have agreed on (`sharing.lending`): windows of a department, and contracts.
 
 Rules
-  1. Every entry is judged by itself, and every problem is told with what would be right.
+  1. Every entry is judged by itself, and every problem is reported with what would be right.
   2. A department is in one window at a time: two that overlap are refused, whatever they say.
   3. What a job may ask for before its host is taken (`grace_max_s`) is judged here too: contracts say what it has anyway.
-  4. What no hour could ever keep is refused: more guaranteed at one moment than the cloud has, a contract for nobody, one that
-     another one always hides.
+  4. What no hour could ever keep is refused: more guaranteed at one moment than the cloud has, a contract without effect, one
+     that another one always hides.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _zone(zone: str, path: Path_, label: str) -> Iterator[Problem]:
 
 
 def _overlaps(known: Iterable[windows.Window]) -> list[tuple[windows.Window, windows.Window]]:
-    """Neighbours of the week that overlap, each pair of texts once; what goes on past Sunday meets Monday's first."""
+    """Neighbours of the week that overlap, each pair of texts once; what continues past Sunday meets Monday's first."""
     line = sorted(known, key=lambda w: (w.begin, w.end, w.text))
     line += [w._replace(begin=w.begin + scaling.WEEK_MIN, end=w.end + scaling.WEEK_MIN) for w in line[:1]]
     found = {(a.text, b.text): (a, b) for a, b in pairwise(line) if b.begin < a.end}

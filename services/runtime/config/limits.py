@@ -53,7 +53,7 @@ def _quality(name: str, quality: Quality, path: Path_, label: str) -> Iterator[P
 
 
 def check_people(cloud: CloudConfig) -> Iterator[Problem]:
-    """Whoever a limit or a quality of service names is configured: one with a slip in the name bounds, or lets in, nobody.
+    """Every name that a limit or a quality of service uses is configured: a misspelt one would bound, or admit, no user.
     Of a cloud without users (a simulation) nothing is known."""
     known = sorted({user.name for user in cloud.users})
     for index, department in enumerate(cloud.departments if known else ()):

@@ -3,7 +3,7 @@
 Rules
   1. A name is that of a policy that comes with Phoenix Cloud, or of a plug-in that is installed here and can be loaded.
   2. Options are judged by the settings that the chosen plug-ins declare.  Without a plug-in there are none: a setting that
-     nobody reads is one that somebody believes in.
+     has no effect is one that people rely on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The price table: a TOML file with a currency and `[[price]]` tables, named by `[billing] prices` or by whoever asks.
+"""The price table: a TOML file with a currency and `[[price]]` tables, named by `[billing] prices` or by the request.
 
     currency = "EUR"
     digits = 4                      # of an amount; lines are rounded to them, half to even
@@ -16,11 +16,11 @@
 Rules
   1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one for a loss,
      one for a host within its department's own, beyond it, or lent, one for the least of a day.  What no price fits costs
-     nothing, and is told.
+     nothing, and is reported.
   2. A price changes by a date: the old one gets `until`, the new one `from`.  So what was billed stays what it was.
   3. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
-  4. Whatever is wrong with the file is told at once, as of the configuration: file, line, key, price, value, what would be
-     right.  A key that can never fit what the price is of is wrong: it would be a price that nobody pays.
+  4. All problems of the file are reported at once, as of the configuration: file, line, key, price, value, what would be
+     right.  A key that can never fit what the price is of is wrong: that price would never apply.
   5. An amount is digits with at most `DECIMALS_MAX` decimals: a power of ten would be read, and its fraction fill the memory.
 """
 

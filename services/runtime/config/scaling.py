@@ -1,7 +1,7 @@
 """Meaning of a web department's bounds (`domain.scaling`): whether what was written can be read, and can hold together.
 
 Rules
-  1. Every entry is judged by itself, and every problem is told with what would be right.
+  1. Every entry is judged by itself, and every problem is reported with what would be right.
   2. A floor above what the department may have is refused: it would be cut off in silence when its hour comes.
   3. A value of the paper's rule, where another built-in one is in force, is refused: target-tracking is the default, and who
      writes a threshold means the threshold.
@@ -41,7 +41,7 @@ def _of_other_rule(web: WebPolicy, path: Path_, label: str) -> Iterator[Problem]
         return
     for name in ("threshold", "window_s"):
         found = getattr(web, name)
-        if found != getattr(DEFAULT, name) and 0 < found < BOUND[name]:  # else its range has been told
+        if found != getattr(DEFAULT, name) and 0 < found < BOUND[name]:  # else its range has been reported
             right = f'is of the rule "threshold", and the rule is "{web.rule}": add rule = "threshold", or remove it'
             yield Problem(path=(*path, name), found=shown(found), right=right, label=label)
 

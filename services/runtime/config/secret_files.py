@@ -7,11 +7,11 @@ A web department says which of its instances' environment variables are secrets,
 authenticated call, and nowhere else: no fact, snapshot, template, log, argument list or answer to a person holds it.
 
 Rules
-  1. A file counts that is a regular one (no link), belongs to this process's user or to root, and is open to nobody else.
+  1. A file counts that is a regular one (no link), belongs to this process's user or to root, and is open to no other user.
      Whatever others could have written or read is no secret.
   2. A value is UTF-8 text of at most `VALUE_MAX_BYTES` without NUL: it becomes an environment variable.  One line feed at its
      end is cut, since editors and `echo` write one.
-  3. What is wrong is told by the secret's name and never by its value, or a part of it.
+  3. A problem is reported by the secret's name and never by its value, or a part of it.
   4. A value is replaced whole or not at all.
   5. All of an instance together are at most TOTAL_MAX_BYTES: more is no environment, and the door sends it with each boot.
 """

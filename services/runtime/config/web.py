@@ -2,9 +2,9 @@
 
 Rules
   1. An instance's variables, secrets among them, have names that a process can have, and no name is said twice.  Ours
-     (`PHOENIX_…`, `PORT`, `HOME`, `TMPDIR`) are told by the guest, whatever the department says.
+     (`PHOENIX_…`, `PORT`, `HOME`, `TMPDIR`) are set by the guest, regardless of the department.
   2. A department's attributes of its VMs take the place of the site's; those that Phoenix sets can be given by neither.
-  3. Whoever tells the load is somebody: one with a slip in the name would be nobody, and no load would count.
+  3. Every user named as a source of load exists: a misspelt name would match no user, and no load would count.
   4. With hypervisor `process` all hosts are one machine, on which a port is one program's: there it must be any free one.
 """
 

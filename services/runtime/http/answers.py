@@ -1,9 +1,9 @@
 """The form of every error over HTTP: ``{"ok": false, "error": {code, field, message}}``, as the caller reads it.
 
 Rules
-  1. Who sends MessagePack, or accepts nothing but it, gets MessagePack; everybody else JSON.
+  1. Callers that send MessagePack, or accept nothing but it, get MessagePack; all others JSON.
   2. Every error is made here, whatever found it: a handler, the router, the parser of HTTP.
-  3. Whatever is answered is what its type says (`nosniff`), and nobody on the way keeps it, unless its handler says so.
+  3. Every answer is what its type says (`nosniff`), and no cache on the way keeps it, unless its handler says so.
 """
 
 from __future__ import annotations

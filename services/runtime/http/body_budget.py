@@ -1,15 +1,15 @@
 """Room for bodies: how many bytes of requests a process holds at once, and whose.
 
 Theory of operation
-  A body is read before anything that others wait for is taken, so a slow one keeps nobody waiting: it takes memory, and of that
-  everybody has a part.  The parts are dynamic thresholds (Choudhury and Hahne, "Dynamic Queue Length Thresholds in a
-  Shared-Memory Packet Switch", 1998): whoever holds something may hold as much as is still free.  So one alone has a half, two
-  have a third each, and whoever comes next always finds some.
+  A body is read before anything that others wait for is taken, so a slow one delays no other request: it takes memory, of which
+  each caller has a part.  The parts are dynamic thresholds (Choudhury and Hahne, "Dynamic Queue Length Thresholds in a
+  Shared-Memory Packet Switch", 1998): a caller may hold as much as is still free.  So one alone has a half, two
+  have a third each, and the next one always finds some.
 
 Rules
   1. A group (a department) holds at most as many bytes as are free; a caller at most as many as are free of its group's part.
   2. Bytes count as they come, not as they are announced, and until the request is answered.
-  3. What is over a part is refused, never waited for: whoever is refused holds nothing any more.
+  3. What is over a part is refused, never waited for: a refused caller holds nothing any longer.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 does (`phoenix.local.supervisor_child`).
 
 Theory of operation
-  Whoever holds a listening socket has the port, whether or not the process that serves it runs.  So nobody else can take the
-  port while the process is started again, and hear what is meant for it; and whoever connects meanwhile waits in the kernel's
+  The holder of a listening socket has the port, whether or not the process that serves it runs.  So no other process can take
+  the port while the process restarts, and receive what is meant for it; and clients that connect meanwhile wait in the kernel's
   queue.
 
 Rules
@@ -26,7 +26,7 @@ ADDRESSES: Final = "PHOENIX_LISTENERS"  # {"127.0.0.1:7480": [5, 9]}
 
 
 def spelled(listeners: Mapping[tuple[str, int], Sequence[socket.socket]]) -> dict[str, str]:
-    """For the environment of whoever is given them."""
+    """For the environment of the process that receives them."""
     if not listeners:
         return {}
     numbers = {f"{host}:{port}": [each.fileno() for each in found] for (host, port), found in listeners.items()}
@@ -34,7 +34,7 @@ def spelled(listeners: Mapping[tuple[str, int], Sequence[socket.socket]]) -> dic
 
 
 def given(host: str, port: int) -> list[socket.socket]:
-    """The sockets for this address, which are the caller's to close; none: nobody has given one."""
+    """The sockets for this address, which are the caller's to close; none: none were passed."""
     numbers: list[int] = orjson.loads(os.environ.get(ADDRESSES, "{}")).get(f"{host}:{port}", [])
     for number in numbers:
         os.set_inheritable(number, False)

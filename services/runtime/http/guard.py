@@ -2,11 +2,11 @@
 
 Rules
   1. At most `connections_max` connections at once, and `connections_per_address_max` from one address, so that one client can
-     close the door for nobody else.  A proxy of `[http] proxies` speaks for many: for its address only the first one counts.
+     close the door to others.  A proxy of `[http] proxies` speaks for many: for its address only the first one counts.
   2. What is over a limit is answered 503 and closed; what is slow is closed.  Each is counted, by its reason.
   3. A flood of refusals is not a flood of lines: of each event one line in `LINE_EVERY_S`, which says how many there were.
   4. A connection on which no token was accepted for `anonymous_s` ends with its next answer, however often it asks: who is
-     nobody holds none for ever.  Whoever serves the public has no such limit.
+     no connection is held for ever.  A server of the public has no such limit.
   5. Nothing that a client has sent is logged, nor the text of an exception, which may repeat it.
 """
 
@@ -122,7 +122,7 @@ class Guard:
         self._log.warning(event, **fields, **({"left_out": left_out} if left_out else {}))
 
     def loop_failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """An exception handler of the event loop.  A process without descriptors is told so a thousand times a second."""
+        """An exception handler of the event loop.  A process without descriptors gets a thousand such errors a second."""
         error = context.get("exception")
         if isinstance(error, OSError) and error.errno in _NO_ROOM and "socket" in context:
             self.counts.accept_errors += 1
@@ -145,7 +145,7 @@ def network_of(peer: str) -> str:
 
 
 def _within_files(wanted: int) -> int:
-    """So many connections as the process may have files for, which it raises to its own limit first."""
+    """As many connections as the process may have files for, which it raises to its own limit first."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = wanted + FILES_RESERVED
     if soft != resource.RLIM_INFINITY and soft < needed:

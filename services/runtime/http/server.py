@@ -33,7 +33,7 @@ IDLE_S: Final = 75.0  # nginx keeps a connection to its backend for 60 s: it let
 LINGER_S: Final = (
     2.0  # for what is left of a body that was refused, so that its sender reads why and not "connection reset"
 )
-UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; nobody takes longer for the next byte
+UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; no client takes longer for the next byte
 _FULL_TEXT: Final = "too many connections: close some, or try again in a moment"
 _FULL_BODY: Final = error_body("unavailable", _FULL_TEXT)
 _FULL: Final = (
@@ -108,7 +108,7 @@ class Connection(RequestHandler):
             self._unread_timer.cancel()
             self._unread_timer = None
 
-    # ------------------------------------------------------------------------------------------------------------- nobody
+    # --------------------------------------------------------------------------------------------------------- without token
 
     def is_known(self) -> None:
         self._deadline = self.guard.deadline()
@@ -159,8 +159,8 @@ class Connection(RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,  # noqa: ARG002 - aiohttp's: of its parser, with what was sent
     ) -> web.StreamResponse:
-        """Rule 5, in the place of aiohttp's, which logs and answers with the exception's text."""
-        if isinstance(exc, ConnectionError):  # the client has gone before its answer: nobody is to be told
+        """Rule 5, instead of aiohttp's, which logs and answers with the exception's text."""
+        if isinstance(exc, ConnectionError):  # the client has gone before its answer
             raise exc
         if status < 500:
             self.guard.malformed(self.peer, exc)
@@ -180,7 +180,7 @@ class Connection(RequestHandler):
 
     def log_exception(self, *args: Any, **kw: Any) -> None:  # noqa: ARG002
         error = kw.get("exc_info")
-        if isinstance(error, web.RequestPayloadError):  # in the rest of a body that nobody wanted
+        if isinstance(error, web.RequestPayloadError):  # in the rest of a body that is not needed
             self.guard.malformed(self.peer, error)
         else:
             self.guard.failed("connection failed", error)

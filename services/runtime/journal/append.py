@@ -17,7 +17,7 @@ Rules
      envelope for rule 2.
   4. A full stream is `Full`: not stored, said so, tried again later.
   5. So is a broker that answers reads, which find the envelope not stored, and leaves append after append unanswered: that is
-     how nats-server behaves when the disk is full (`broker.stores`).  The envelope may still be on its way, so whoever asked is
+     how nats-server behaves when the disk is full (`broker.stores`).  The envelope may still be on its way, so the requester is
      told that it may happen.  If it is stored later, rule 2 finds an own envelope and folds past it.
 """
 
@@ -50,7 +50,7 @@ _LOST: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
 
 class Full(Exception):
-    """The journal takes nothing (rules 4 and 5).  The message is for whoever asked."""
+    """The journal accepts nothing (rules 4 and 5).  The message is for the requester."""
 
 
 class Deposed(Exception):

@@ -2,8 +2,8 @@
 
 Theory of operation
   The journal grows for ever; the broker's disk does not.  Before the monitor purges a range, it writes it here, message by
-  message as it was stored.  Whoever folds from the beginning (a rebuild, a service without a snapshot) reads the archive and
-  goes on with the stream where it ends.
+  message as it was stored.  A fold from the beginning (a rebuild, a service without a snapshot) reads the archive and
+  continues with the stream where it ends.
 
     archive/000000000001-000000004096.segment      gzip: a header, then a message after the other, all MessagePack
     archive/chain                                  a line for each segment: first, last, messages, SHA-256 of the file
@@ -18,8 +18,8 @@ Rules
   3. Nothing is read that does not match its hash: `Broken` names the file and what is wrong with it.
   4. The archive is of one journal, by the stream's time of creation: another journal's messages never follow.  So the last
      segment is read before the first is added: positions alone would fit.
-  5. It is never cut.  Files may lie elsewhere behind symbolic links; that one is not where the chain says is told before the
-     first message is read, not after an hour of folding.
+  5. It is never cut.  Files may lie elsewhere behind symbolic links; one that is not where the chain says is reported before
+     the first message is read, not after an hour of folding.
 """
 
 from __future__ import annotations

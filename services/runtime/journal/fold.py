@@ -68,7 +68,8 @@ class Fold:
         self.position = self.own_last = 0
 
     def feed(self, message: Stored) -> tuple[Received | None, list[tuple[Fact, Meta]]]:
-        """Fold one message; returns its envelope (None: garbage) and its facts with what the core was told of each."""
+        """Fold one message; returns its envelope (None: garbage) and its facts with the metadata that the core received for
+        each."""
         position = message.position
         writer = message.subject[_PREFIX:]
         self.position = position

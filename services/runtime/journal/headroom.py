@@ -1,14 +1,14 @@
 """How much room the journal has, and whether what is left of it is for what ends things.
 
 Theory of operation
-  A full journal takes nothing, not even that a job has ended, that a host is given back, that somebody cancels: what runs then
+  A full journal accepts nothing, not even that a job has ended, that a host is released, that a user cancels: what runs then
   runs on, and is lost to its owner.  So its last `RESERVED` of bytes is for facts that end and free.  What begins or changes
-  something (`schemas.facts.begins`) waits, where a core has decided it, and is refused, where somebody asks for it, until the
+  something (`schemas.facts.begins`) waits, where a core has decided it, and is refused, where a caller requests it, until the
   journal is trimmed or given room.  The broker is asked for its bytes every `LOOK_S`, and at once when what was folded since
   may have made them too many: it alone knows what was trimmed meanwhile.
 
 Rules
-  1. A journal without a limit, or one that nobody could look at yet, has room: the broker says when it is full (`Full`).
+  1. A journal without a limit, or one whose size has not been read yet, has space: the broker says when it is full (`Full`).
   2. What cannot be seen stays as it was: a broker that does not answer takes nothing either.
 """
 

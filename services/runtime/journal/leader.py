@@ -5,7 +5,8 @@ Rules
   2. It is taken by create, renewed by compare-and-set.  It names the instance and a number of this process, so that a lost
      answer can be told from another holder.
   3. Lost means: another holder.  A lease that merely expired while the broker was away is taken again if it is still free:
-     had somebody led meanwhile, the fence would refuse us.  `left_s` is 0 meanwhile, and callers of the outside stop (X8).
+     had another process led meanwhile, the fence would refuse us.  `left_s` is 0 meanwhile, and callers of the outside stop
+     (X8).
   4. A holder that the supervisor has reaped (`reaped`) cannot come back: its lease is taken over at once.
   5. Release leaves a delete marker, which a candidate may overwrite at once.
 """
@@ -35,7 +36,7 @@ _LOST_CALL: Final = (nats.errors.Error, JetStreamError, TimeoutError, OSError)
 
 
 async def renewed(js: JetStreamContext, writer: str) -> int | None:
-    """A number that changes when the lease of `writer` is renewed; None: nobody holds it.  Raises what the broker raises."""
+    """A number that changes when the lease of `writer` is renewed; None: it has no holder.  Raises what the broker raises."""
     try:
         found = await js.get_last_msg(f"KV_{LEASES}", f"$KV.{LEASES}.{writer}", direct=False)
     except NotFoundError:
@@ -75,10 +76,10 @@ class Lease:
         self._process, self._reaped, self._ttl_s = process, reaped, ttl_s
         self._revision = 0
         self._good_until = 0.0
-        self.free = asyncio.Event()  # set by whoever learns that the holder has stopped
+        self.free = asyncio.Event()  # set when a watcher learns that the holder has stopped
 
     def left_s(self) -> float:
-        """Seconds for which nobody else can hold it, on our clock; 0 if it is not ours."""
+        """Seconds for which no other process can hold it, on our clock; 0 if it is not ours."""
         return max(0.0, self._good_until - self._monotonic())
 
     async def acquire(self) -> None:
@@ -143,7 +144,7 @@ class Lease:
         await self._write(revision)
 
     async def _read(self) -> tuple[int, Holder | None]:
-        """Revision and holder of the key; 0 if there is no key, None if nobody holds it."""
+        """Revision and holder of the key; 0 if there is no key, None if it has no holder."""
         try:
             async with asyncio.timeout(self._call_s):
                 found = await self._js.get_last_msg(self._stream, self._subject, direct=False)

@@ -1,7 +1,7 @@
 """The reader: every journal message once, in order, from a position on, without going blind.
 
-An ordered consumer of our own on the JetStream API: the library's resets itself in tasks that nobody awaits, and gives up when
-the server is not there at that moment.
+An ordered consumer of our own on the JetStream API: the library's resets itself in tasks that are never awaited, and gives up
+when the server is not there at that moment.
 
 Rules
   1. A consumer is a pipe that may break at any time.  What it delivered is judged by its own sequence: 1, 2, 3, …; a gap, a
@@ -43,7 +43,7 @@ LOOK_EVERY: Final = 4  # watchdog ticks between two looks at the stream's end: 2
 STUCK_S: Final = 6.0  # silence after which the client is suspected; a dead connection is noticed after 3 s (`connect`)
 PROBES: Final = 4
 PROBE_PAUSE_S: Final = 1.5  # a reconnect takes up to 2 s when the broker wakes in the middle of it
-INACTIVE_S: Final = 5.0  # the server removes a consumer that nobody listens to
+INACTIVE_S: Final = 5.0  # the server removes a consumer without a listener
 CALL_TIMEOUT_S: Final = 2.0
 PAUSE_S: Final = 0.2  # between two questions to a broker that does not answer
 PENDING_MAX: Final = 1 << 20  # messages; flow control stops the server long before
@@ -163,7 +163,7 @@ class Reader:
                 await self._suspect.wait()
 
     async def guard(self, answers: Callable[[], Awaitable[bool]]) -> None:
-        """Rule 4, beside the watchdog, which goes on trying.  `answers`: whether the broker greets a new connection.  Several
+        """Rule 4, beside the watchdog, which keeps trying.  `answers`: whether the broker greets a new connection.  Several
         greetings in a row: a broker that is just back, and has not been found yet, is no proof."""
         greeted = 0
         while greeted < PROBES:

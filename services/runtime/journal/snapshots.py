@@ -7,9 +7,10 @@ Rules
   1. One object a service; the newest replaces the older.
   2. It names its journal (the stream's time of creation), position, custody rules and the core's version; all must match.
   3. The checksum covers everything: a state that cannot be trusted is not loaded.
-  4. Messages count from the process's start on, those of the first catch-up too: who dies on the way goes on from there, not
-     from the beginning.  Until it has caught up it saves a `CATCHING_UP`th as often.  Their bytes count as well: nothing that
-     has no snapshot of every service behind it can be trimmed, so large messages would fill the journal before they are many.
+  4. Messages count from the process's start on, those of the first catch-up too: a process that dies on the way resumes there,
+     not from the beginning.  Until it has caught up it saves a `CATCHING_UP`th as often.  Their bytes count as well: nothing
+     that has no snapshot of every service behind it can be trimmed, so large messages would fill the journal before they are
+     many.
   5. What hangs on the fold and is stored elsewhere (the monitor's history and events) is stored first, and asked when a
      snapshot is loaded: one that is ahead of it is not used.
   6. Who has saved one removes what services left that ended while they saved theirs (`Objects`, rule 6).
@@ -39,14 +40,14 @@ _CHECKSUM_BYTES: Final = 32
 
 
 class Every(NamedTuple):
-    """After so many messages, or bytes, a snapshot is due (0 bytes: whatever their size)."""
+    """The number of messages, or of bytes, after which a snapshot is due (0 bytes: regardless of size)."""
 
     messages: int
     bytes: int = 0
 
 
 def bytes_between(journal_max: int) -> int:
-    """At most so many bytes of a journal that may have `journal_max` (0 or less: as many as it likes)."""
+    """The most bytes of a journal that may have `journal_max` (0 or less: unlimited)."""
     return min(BYTES_MAX, journal_max // SHARE_MAX) if journal_max > 0 else BYTES_MAX
 
 
@@ -193,7 +194,7 @@ class Keeper:
         self._fold.reset(core_factory)
 
     def note(self, messages: int, size: int, *, keeps: bool, caught_up: bool) -> None:
-        """So many more messages and bytes were folded.  `keeps`: whether this process saves snapshots now (rule 4)."""
+        """`messages` and `size` more were folded.  `keeps`: whether this process saves snapshots now (rule 4)."""
         self._messages += messages
         self._bytes += size
         many = self._messages >= self._every.messages * (1 if caught_up else CATCHING_UP)

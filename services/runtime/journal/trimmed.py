@@ -60,7 +60,7 @@ def reaching(directory: Path, journal: str, mark: int) -> Archive:
 
 
 async def slices(archive: Archive, position: int, size: int) -> AsyncIterator[list[Stored]]:
-    """Its messages behind `position`, so many at a time, read in a thread."""
+    """Its messages behind `position`, in batches, read in a thread."""
     messages = archive.read(position)
     while part := await asyncio.to_thread(lambda: list(islice(messages, size))):
         yield part

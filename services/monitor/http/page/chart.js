@@ -285,7 +285,7 @@ export class Chart {
         text: `${line.department}: ${WORDS[line.name]} (right)`,
       })),
     ];
-    if (!lines.length) items.push({ key: "none", line: null, text: "nobody tells this load" });
+    if (!lines.length) items.push({ key: "none", line: null, text: "no load is reported" });
     keyed(
       el("chart-key"),
       items,

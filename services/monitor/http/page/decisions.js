@@ -129,7 +129,7 @@ function line(one) {
     return h(
       "li",
       { class: "gap", "data-ids": "gap" },
-      "Here decisions are missing: the connection was away for longer than the monitor remembers. ",
+      "Decisions are missing here: the connection was down for longer than the monitor keeps them. ",
       h("code", null, "phoenix events"),
       " has them.",
     );

@@ -94,7 +94,7 @@ function facts(row) {
 function remarks(row) {
   const found = [];
   const silent = seconds(row.signal_missing_since);
-  if (silent !== null) found.push(`No signal for ${duration(now() - silent)}: its number is held.`);
+  if (silent !== null) found.push(`No signal for ${duration(now() - silent)}: the number of instances is held.`);
   const ill = seconds(row.not_ready_since);
   if (ill !== null) {
     const one = row.instances_not_ready === 1;

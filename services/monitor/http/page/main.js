@@ -148,7 +148,7 @@ el("login-form").addEventListener("submit", async (event) => {
     begin(await enter({ token }));
   } catch (error) {
     const refused = error instanceof Refused ? error : new Refused(0, "");
-    const words = { 401: "This token is not known here.", 403: refused.message, 429: refused.message };
+    const words = { 401: "This token is not valid.", 403: refused.message, 429: refused.message };
     say(
       el("login-why"),
       words[refused.status] ?? (refused.status ? refused.message : "The monitor does not answer: is the cloud up?"),

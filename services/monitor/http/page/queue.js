@@ -25,7 +25,7 @@ export class Queue {
     this.rows = FIRST;
     this.parts = {
       none: h("p", { class: "empty" }),
-      reasons: h("ul", { class: "reasons", "aria-label": "Why jobs wait; press one to see its jobs" }),
+      reasons: h("ul", { class: "reasons", "aria-label": "Why jobs wait; select one to see its jobs" }),
       table: h(
         "table",
         { class: "jobs" },
@@ -163,8 +163,8 @@ export class Queue {
   }
 
   emptyWords(all) {
-    if (!this.chosen) return "There is no queue that you may see; a web department has none.";
-    return all.length ? "None of the jobs shown waits for this any more." : `No job of ${this.chosen} waits.`;
+    if (!this.chosen) return "No queue is visible to you; web departments have none.";
+    return all.length ? "None of the jobs shown waits for this any longer." : `No job of ${this.chosen} waits.`;
   }
 
   change(line, row) {

@@ -29,7 +29,7 @@ export function found(text, model) {
   fitting.sort((a, b) => rank(a) - rank(b) || byName(a.name, b.name));
   const best = fitting.slice(0, MOST);
   if (UNIT.test(sought) && best[0]?.name !== sought)
-    best.unshift({ kind: "job", name: sought, note: "job of this number" });
+    best.unshift({ kind: "job", name: sought, note: "job with this number" });
   const dot = sought.lastIndexOf(".");
   if (dot > 0 && model.departments.has(sought.slice(0, dot)))
     best.unshift({ kind: "instance", name: sought, note: "instance" });

@@ -99,7 +99,7 @@ export class Story {
     if (entity === null) return;
     const mine = ++this.asked;
     if (this.foreign(entity)) {
-      const words = `Only people of ${entity.name} and operators see what happened to it, and why.`;
+      const words = `Only members of ${entity.name} and operators can see its history.`;
       return this.draw(entity, null, null, section("Life", h("p", { class: "soft" }, words)));
     }
     const name = encodeURIComponent(entity.name);
@@ -216,13 +216,13 @@ export class Story {
   life(answer) {
     if (answer.status === "rejected") return section("Life", h("p", { class: "soft" }, answer.reason.message));
     const steps = answer.value.steps ?? [];
-    if (!steps.length) return section("Life", h("p", { class: "soft" }, "Nothing has happened to it yet."));
+    if (!steps.length) return section("Life", h("p", { class: "soft" }, "It has no history yet."));
     const known = new Map(steps.map((step) => [place(step.position, step.index), step]));
     const more = answer.value.more
       ? h(
           "p",
           { class: "soft more" },
-          "What came before is not shown; as far as it is kept: ",
+          "Earlier steps are not shown; those that are kept: ",
           h("code", null, `phoenix story ${this.entity?.name ?? ""} --last ${MOST}`),
         )
       : null;

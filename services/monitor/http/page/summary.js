@@ -62,12 +62,12 @@ function figuresOf(model) {
     {
       name: "Web instances",
       value: `${number(serving)} of ${number(wanted)}`,
-      note: serving >= wanted ? "all that are wanted" : `${number(wanted - serving)} short`,
+      note: serving >= wanted ? "the target is reached" : `${number(wanted - serving)} short`,
     },
     {
       name: "Claims",
       value: claims.length ? `${claims.length} open` : "none open",
-      note: claims.length ? `for ${count(claimed, "host")}` : "web has what it asks for",
+      note: claims.length ? `for ${count(claimed, "host")}` : "web demand is met",
     },
     { name: "Last change", value: clock(model.at), note: `${zone()}, position ${number(model.position)}` },
   ];
@@ -90,13 +90,13 @@ export function alertsOf(model, at) {
   const alerts = [];
   const apart = seconds(model.alerts.broker_lost);
   if (apart !== null) {
-    const text = `The monitor has not reached the broker since ${clock(apart)}: what is shown is of then.`;
+    const text = `The monitor has not reached the broker since ${clock(apart)}: this is the state of that time.`;
     alerts.push({ key: "broker", level: "bad", text });
   }
   for (const row of model.listed()) {
     const since = seconds(row.signal_missing_since);
     if (since === null) continue;
-    const text = `Nobody has said since ${clock(since)} how busy ${row.department} is: its number of instances is held.`;
+    const text = `No load of ${row.department} has been reported since ${clock(since)}: its number of instances is held.`;
     alerts.push({ key: `signal ${row.department}`, level: "warn", text });
   }
   for (const claim of openClaims(model)) {
