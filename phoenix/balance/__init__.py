@@ -1,2 +1,2 @@
 """What every load balancer of ours shares, the embedded one and the agent beside HAProxy: where instances are, how busy they
-are, what is told of them, and the signals."""
+are, what is reported of them, and the signals."""

@@ -1,6 +1,6 @@
 """What instances have answered since the last signal: differences of counters (docs/reference/signals.md).
 
-Rule: a counter that is smaller than it was has begun anew, and has no difference until the next look; nor has one that is seen
+Rule: a counter that is smaller than it was has restarted, and has no difference until the next look; nor has one that is seen
 for the first time, but where it is known to have begun at 0 (`from_zero`).  Pure.
 """
 

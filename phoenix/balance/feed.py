@@ -5,11 +5,11 @@
 
 Rules
   1. Events are hints that are quick, the audit (`instance.list`) is the truth that is slow.  A lost event costs two seconds.
-  2. A broker that is away changes nothing: the table goes on with what it knows, and probes tell who still answers.
+  2. A broker that is away changes nothing: the table keeps what it knows, and probes show which instances still answer.
   3. An event that cannot be read is logged and dropped; an answer that cannot be read leaves the table as it is.
   4. An audit speaks of the moment at which it was asked: it removes nothing that came later (`Table.audited`).
   5. What an event does not say (cores, release, health path) an audit at once does.
-  6. The department's drain time and health path come with the audit: nobody keeps a copy of the policy.
+  6. The department's drain time and health path come with the audit: no copy of the policy is kept.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ _HIDDEN: Final = re.compile(f"[{HIDDEN}]+")
 
 
 def _line(why: str) -> str:
-    """What an instance answered may be in it, and the door refuses what nobody sees."""
+    """What an instance answered may be in it, and admission refuses invisible characters."""
     return _HIDDEN.sub(" ", why).strip()
 
 
 class Reporter:
-    """Says what it is told, until the door has heard it."""
+    """Sends its reports until admission has accepted them."""
 
     def __init__(self, account: Account, clock: Callable[[], float] = time.monotonic) -> None:
         self._account, self._clock = account, clock

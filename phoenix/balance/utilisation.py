@@ -1,11 +1,11 @@
-"""How busy instances are, by the word of their guests (`phoenix.measure.<department>.instances`).
+"""How busy instances are, as their guests report (`phoenix.measure.<department>.instances`).
 
 The utilisation of a department is the mean over its instances, each weighed by its cores: 1.0 means that all cores of all of
 them are busy.  A guest measures everything that its program has started, so that any program is measured.
 
 Rules
   1. A measure is a level: the last one counts, for `STALE_S`.  Who is silent for longer is not measured: it is not idle.
-  2. Whoever asks names the instances that serve: one that boots burns CPU without a request, and would ask for still more.
+  2. The request names the instances that serve: one that boots burns CPU without a request, and would ask for still more.
   3. Pure but for `subscribe`: no clock.
 """
 

@@ -2,11 +2,11 @@
 
 Rules
   1. The keeper looks at each event, at each `look_interval_s`, and every `HURRY_S` while something is on its way.
-  2. Without an answer of HAProxy there is no signal: guests that get no requests look idle, and nobody may conclude from that
-     that fewer instances would do.  The scheduler holds, and says so (docs/reference/signals.md).
-  3. Whatever fails unexpectedly in one of its tasks ends the process; whoever supervises it starts it anew, and it takes up
+  2. Without an answer of HAProxy there is no signal: guests that get no requests look idle, and no reader may conclude from
+     that that fewer instances would do.  The scheduler holds, and says so (docs/reference/signals.md).
+  3. Any unexpected failure in one of its tasks ends the process; its supervisor restarts it, and it takes up
      from what HAProxy and the door say.  A NATS connection that the library has given up does so too.
-  4. SIGTERM ends it at once, with 0: HAProxy goes on as it is.
+  4. SIGTERM ends it at once, with 0: HAProxy continues as it is.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Agent:
         if seen is None:
             return []
         found: list[msgspec.Struct | None] = [self._cpu(seen, now)]
-        if seen is not self._told:  # what has been told of a look is not told again: it would not be newer
+        if seen is not self._told:  # a look that has been reported is not reported again: it would not be newer
             self._told = seen
             found.append(self._flow.requests(seen.reading, seen.now, seen.at))
             if self._table.is_known:

@@ -36,8 +36,8 @@ class ConfigurationError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
     """One HAProxy for one department.  `health_map`: the file of the map from servers to health paths.  `owner`: the user and
-    group that HAProxy becomes and that owns the socket; None: whoever starts it.  `server_maxconn`: requests that an instance
-    works on at once, until the agent says otherwise.  `queue_s`, `waiting_each`: how long a request waits
+    group that HAProxy becomes and that owns the socket; None: the user that starts it.  `server_maxconn`: requests that an
+    instance works on at once, until the agent says otherwise.  `queue_s`, `waiting_each`: how long a request waits
     for a server with room, and how many for each that is worked on.  `wait_s`: how long while there is no server at all."""
 
     department: str

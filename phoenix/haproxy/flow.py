@@ -59,7 +59,7 @@ class Flow:
         )
 
     def answers(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, at: float) -> AnswersSignal | None:
-        """None if nobody has answered anything."""
+        """None if no instance has answered anything."""
         held = [(one.unit, plan.holders[one.address]) for one in wanted if one.address in plan.holders]
         counts = [
             Counts((reading.pid, slot.name, slot.address), unit, slot.answered, slot.errors) for unit, slot in held

@@ -1,4 +1,4 @@
-"""What the agent tells Prometheus: HAProxy's slots by state, what was told to it, signals and reports."""
+"""The agent's metrics: HAProxy's slots by state, commands sent to it, signals and reports."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Sight:
 
 
 class AgentMetrics(Collector):
-    """Families are made when somebody asks."""
+    """Families are made on a scrape."""
 
     def __init__(self, counts: Counts, sight: Callable[[], Sight]) -> None:
         self.registry = CollectorRegistry()

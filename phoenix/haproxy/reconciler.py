@@ -1,7 +1,7 @@
-"""What must be told to HAProxy, from what the department has and what HAProxy says of its slots.
+"""The commands that HAProxy needs, from what the department has and what HAProxy says of its slots.
 
 It decides commands, from these two alone: no memory of what was ordered before, so that a lost command, a restart of either
-side or somebody's hand at the socket is repaired by the next look.  The address is an instance's identity: HAProxy keeps it,
+side or a manual change at the socket is repaired by the next look.  The address is an instance's identity: HAProxy keeps it,
 also across its reload, and knows no other.
 
     maint, another address ──▶ path, limit, weight, address ──▶ maint, its address ──▶ drain
@@ -22,8 +22,8 @@ Rules
      then the one with the fewest requests (those of an instance that was closed before they ended), then by name.
   7. Too many instances for the slots: the first to come have one, the rest wait (`waiting`), and it is said.
   8. A slot without health checks gets nothing: rule 3 could not be kept (`unchecked`).
-  9. One whose health path has not been told yet gets no slot: it could pass for well where it is not asked.
- 10. Path, limit and weight of a slot that has its instance are set anew when they differ: a reload brings back those of
+  9. One whose health path is not known yet gets no slot: it could pass for well where it is not asked.
+ 10. Path, limit and weight of a slot that has its instance are set again when they differ: a reload brings back those of
      haproxy.cfg, and the department may wish others.  Without the map (`has_map`) paths are left alone.
 """
 
@@ -166,7 +166,7 @@ def _holders(slots: Sequence[Slot], addresses: set[Address]) -> dict[Address, Sl
 
 
 def _given(homeless: Sequence[Wanted], free: Sequence[Slot]) -> Iterator[tuple[Wanted, Slot]]:
-    """Rules 6 and 7: who already has an address goes first, so that nobody takes it away."""
+    """Rules 6 and 7: instances that already have an address go first, so that no other takes it away."""
     left = {slot.name: slot for slot in free}
     prepared = {slot.address: slot.name for slot in sorted(free, key=lambda slot: slot.key, reverse=True)}
     for one in homeless[: len(free)]:

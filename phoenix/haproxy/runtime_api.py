@@ -4,8 +4,8 @@ Rules
   1. A connection a command: the answer ends where the connection ends, so that no answer can be taken for another's, and a
      reload (which hands the socket to the next process) is nothing special.
   2. Each command has a deadline, connecting included: a stopped HAProxy accepts, and is silent.
-  3. HAProxy says nothing when it has done what it was told, but for an address, where it says what has changed.  Whatever else
-     it says is an error, and is told as HAProxy has put it.
+  3. HAProxy answers nothing when it has executed a command, but for an address, where it says what has changed.  Any other
+     answer is an error, and is reported in HAProxy's words.
   4. An answer has a limit, far above what the largest backend gives.
   5. A socket's path has 107 bytes at the most, a directory's may have more: then it is addressed through the directory.
 """
@@ -22,18 +22,20 @@ from typing import Final
 from phoenix.haproxy.reconciler import Command, Server, SetAddress
 from phoenix.haproxy.slots import Reading, paths_of, reading
 
-DEADLINE_S: Final = 2.0  # an idle HAProxy answers in a millisecond; one that starves for so long serves nobody either
+DEADLINE_S: Final = (
+    2.0  # an idle HAProxy answers in a millisecond; one that starves for this long serves no request either
+)
 ANSWER_MAX_BYTES: Final = 16 << 20  # a slot is about 600 bytes: some 25,000 of them
 _CHUNK_BYTES: Final = 1 << 16
 _PATH_MAX_BYTES: Final = 107  # of sockaddr_un, without the last byte
 
 
 class GoneError(Exception):
-    """HAProxy cannot be asked: no socket, nobody behind it, no answer in time.  The message names the socket."""
+    """HAProxy cannot be asked: no socket, no listener behind it, no answer in time.  The message names the socket."""
 
 
 class RefusedError(Exception):
-    """HAProxy has not done what it was told; the message has the command and its answer."""
+    """HAProxy has not executed the command; the message has the command and its answer."""
 
 
 class RuntimeApi:

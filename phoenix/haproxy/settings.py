@@ -1,6 +1,6 @@
 """The agent's configuration file: TOML; its keys are explained in `deploy/haproxy/phoenix-haproxy.toml`.
 
-A mistyped key is an error, not a setting that somebody believes in.  What the department says of its load balancers (drain
+A mistyped key is an error, not a setting that people rely on.  What the department says of its load balancers (drain
 time, health path) is not in it: it comes from the door with each list of instances.
 """
 

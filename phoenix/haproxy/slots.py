@@ -6,7 +6,7 @@ sessions and counters, `show map` the path at which each is checked.  Pure.
 
 Rules
   1. Columns are found by their names in the answer's head: HAProxy adds new ones with each version.
-  2. What was ordered is told from bits, not from the status text, which shows a drained server that is down as just down.
+  2. What was ordered is read from bits, not from the status text, which shows a drained server that is down as just down.
   3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
   4. A configuration without the map of health paths is one that can be read: `has_map` is false.
   5. Numbers have bounds: one that is negative, not finite, or above COUNT_MAX is none.

@@ -22,7 +22,7 @@ from phoenix.balance.feed import Listed
 from phoenix.haproxy.slots import Address, address_of
 from schemas.releases import health_path_fits
 
-CLOSED_REMEMBERED_MAX: Final = 10_000  # attempts; an audit that is older than so many closings does not exist
+CLOSED_REMEMBERED_MAX: Final = 10_000  # attempts; an audit that is older than that many closings does not exist
 
 Key: TypeAlias = tuple[str, int, int]  # unit, attempt, rank
 
@@ -112,7 +112,7 @@ class Table:
         return [wanted for wanted in self._wanted.values() if (wanted.unit, wanted.attempt) == (unit, attempt)]
 
     def _tell(self, wanted: Wanted, entry: Listed) -> None:
-        """Rule 5.  What is in a path goes into a command: the door has looked at it, and so does whoever uses it."""
+        """Rule 5.  What is in a path goes into a command: admission has checked it, and so does its user here."""
         wanted.cores, wanted.connections = entry.cores, entry.connections
         wanted.draining = wanted.draining or entry.state == "draining"
         if entry.health_path is not None and health_path_fits(entry.health_path):

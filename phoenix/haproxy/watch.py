@@ -6,11 +6,11 @@ Rules
      one that waits.  One reading is not enough: a thread of HAProxy may have chosen the server a moment before the drain, and
      counts the request a moment later.
   2. After a reload the old process finishes its requests, and the new one does not see them.  So nothing is drained in the
-     first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and nobody is cut off.
+     first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and no session is cut off.
   3. Unready: its slot is ready and HAProxy has taken it down, which it does after three failed checks.  One that was not seen
-     up yet, or that no check of a HAProxy that has begun anew has failed, is down until its next check: it has FIRST_S.  The
+     up yet, or that no check of a HAProxy that has restarted has failed, is down until its next check: it has FIRST_S.  The
      check says why; without the map of health paths, that it may have asked another one than the release's.
-  4. Ready: up again, after it was called unready.  Nobody knows what an agent before this one has said: so it is said
+  4. Ready: up again, after it was called unready.  What an agent before this one has reported is unknown: so it is reported
      of all that are up at the first look with instances; the door leaves out what is no news.
 Pure.
 """
@@ -32,7 +32,7 @@ FIRST_S: Final = 2.0  # a first check is due after a quarter of a second; HAProx
 
 
 class Watch:
-    """`old_process_s`: how long a process that was replaced by a reload may go on.  `tells_drained`: False if other balancers
+    """`old_process_s`: how long a process that was replaced by a reload may run.  `tells_drained`: False if other balancers
     of the department stand beside this one, whose requests it cannot see."""
 
     def __init__(self, old_process_s: float, tells_drained: bool = True) -> None:
@@ -40,9 +40,7 @@ class Watch:
         self._tells_drained = tells_drained
         self._quiet: set[Key] = set()  # draining ones without a request at the last reading
         self._up: set[Key] = set()  # seen up
-        self._doubted: set[Key] | None = (
-            None  # called unready, by this agent or maybe by one before it; None: nobody yet
-        )
+        self._doubted: set[Key] | None = None  # called unready, by this agent or maybe by one before it; None: not yet
 
     def look(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading) -> list[Report]:
         """What this reading is worth."""

@@ -31,7 +31,7 @@ Handler = Callable[[dict[str, Any]], AsyncIterator[dict[str, Any]]]
 
 
 class NotRunningError(Exception):
-    """Nobody answers at the socket."""
+    """The socket has no listener."""
 
 
 class Control:
@@ -68,7 +68,7 @@ class Control:
                 writer.write(orjson.dumps(answer) + b"\n")
                 await writer.drain()
         except (OSError, TimeoutError, ValueError):
-            return  # the other side is gone or talks nonsense: nobody is left to tell
+            return  # the other side is gone or sends nonsense: there is no one to answer
         finally:
             with contextlib.suppress(OSError):
                 writer.close()

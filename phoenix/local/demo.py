@@ -86,7 +86,7 @@ class Api:
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why."""
+    """The demo cannot continue; the message says why."""
 
 
 async def play(up: Supervisor, day_s: float, show: Show) -> demo_report.Day:

@@ -51,7 +51,7 @@ def lost(day: Day) -> list[str]:
 
 
 def _how(job: dict[str, Any] | None) -> str:
-    """How its last attempt ended, for whoever looks for the cause."""
+    """How its last attempt ended, for a reader who looks for the cause."""
     attempts = (job or {}).get("attempts") or []
     if not attempts:
         return ""
@@ -111,7 +111,7 @@ def _last(day: Day, owner: str) -> int:
 
 
 def owners_over_time(day: Day) -> list[tuple[float, dict[str, int]]]:
-    """(seconds since the day began, hosts by owner): from 0 to the day's end, whoever held them before it began included."""
+    """(seconds since the day began, hosts by owner): from 0 to the day's end, including holders from before it began."""
     timeline = [(float(at), dict(owners)) for at, owners in day.summary.get("timeline") or []]
     before = [owners for at, owners in timeline if at <= day.began_at]
     found = [(0.0, before[-1])] if before else []

@@ -40,7 +40,7 @@ async def problem(session: aiohttp.ClientSession, address: str, path: str | None
 
 
 async def _read(answer: aiohttp.ClientResponse) -> None:
-    """To its end, unless that is far: whoever is asked may answer without end, as fast as the machine can."""
+    """To its end, unless that is far: a server may answer without end, as fast as the machine can."""
     left = BODY_MAX
     while left > 0 and (piece := await answer.content.read(left)):
         left -= len(piece)

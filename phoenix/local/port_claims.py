@@ -1,4 +1,4 @@
-"""Ports of the loopback for whoever starts a listener a moment after it has chosen its port.
+"""Ports of the loopback for processes that start a listener a moment after they have chosen its port.
 
 Rules
   1. Ports lie below the range from which the kernel gives ports to outgoing connections: none of those can take ours.
@@ -64,7 +64,7 @@ def choose(
 
 
 def claimed(port: int, host: str = "127.0.0.1", free: Callable[[int, str], bool] = is_free) -> Claim | None:
-    """The claim to this port; None if somebody else has it, or it is not `free`.  Raises `NoPortError` where nothing can be
+    """The claim to this port; None if another process has it, or it is not `free`.  Raises `NoPortError` where nothing can be
     claimed."""
     try:
         claim = (closed_directory(DIRECTORY) / "claims").open("w+b", buffering=0)
@@ -83,7 +83,7 @@ def claimed(port: int, host: str = "127.0.0.1", free: Callable[[int, str], bool]
 
 
 def is_roots(port: int) -> bool:
-    """Whether only root may listen there.  (In a container it is often everybody.)"""
+    """Whether only root may listen there.  (In a container often every user may.)"""
     with contextlib.suppress(OSError, ValueError):
         return port < int(UNPRIVILEGED.read_text())
     return port < socket.IPPORT_RESERVED

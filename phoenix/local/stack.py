@@ -195,8 +195,8 @@ def balancer_user(cloud: CloudConfig, department: str) -> User | None:
 
 
 def balancers(config: Config, layout: Layout, settings: Settings, ports: Ports, department: Department) -> list[Spec]:
-    """What serves a web department.  Nothing if nobody in it could publish its signal; if no instance listens, as dummy ones do
-    not; or on a site's own OpenNebula: it has load balancers of its own.  Raises `PartMissingError`."""
+    """What serves a web department.  Nothing if no user of it could publish its signal; if no instance listens, as dummy ones
+    do not; or on a site's own OpenNebula: it has load balancers of its own.  Raises `PartMissingError`."""
     user = balancer_user(config.cloud, department.name)
     if user is None or department.web is None or not settings.balances:
         return []

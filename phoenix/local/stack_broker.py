@@ -25,7 +25,7 @@ APPLY_S: Final = 15.0
 RELOAD_S: Final = 10.0  # it takes some milliseconds, on a busy machine a second
 RELOAD_ASK_S: Final = 0.02
 RELOADED: Final = (b"Reloaded server configuration", b"Failed to reload server configuration")
-REFUSED_S: Final = 3.0  # somebody else may have asked for a reload
+REFUSED_S: Final = 3.0  # another process may have asked for a reload
 REFUSED_PAUSE_S: Final = 0.1
 
 
@@ -54,8 +54,8 @@ async def reload(hangup: Callable[[], None], log: Path) -> None:
 
 async def _reload(hangup: Callable[[], None], log: Path) -> None:
     """The server says in its log when it has read its file: only then does it let in who is new, and no longer drop whom it
-    finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for no more: whoever connects next is
-    told."""
+    finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for no more: the next client to
+    connect is told."""
     end = _size(log)
     hangup()
     deadline = asyncio.get_running_loop().time() + RELOAD_S

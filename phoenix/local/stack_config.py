@@ -2,7 +2,7 @@
 
 Rules
   1. `--config FILE` first; else what is in force already (DATA/phoenix.toml); else the default next to this module, with a
-     name of its own: metrics and VMs of two clouds are told apart by it.
+     name of its own: it distinguishes metrics and VMs of two clouds.
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
   3. An OpenNebula is the site's own exactly if the person's file names its endpoint, and that is not where our embedded one
      listens (`copies_ours`: the file began as a copy of DATA/phoenix.toml): then its whole table is kept.  Of the embedded one
@@ -65,13 +65,13 @@ def effective(
 
 
 def own_name(data: Path, suffix: str) -> str:
-    """The name of a cloud that nobody has named: the data directory's, as far as it can be one, and a suffix."""
+    """The name of a cloud without one: the data directory's, as far as it can be one, and a suffix."""
     words = re.sub(r"[^a-z0-9]+", "-", data.name.lower()).strip("-")[:NAME_MAX].rstrip("-")
     return f"{words if words[:1].isalpha() else DEFAULT_NAME}-{suffix}"
 
 
 def names_opennebula(file: Path) -> bool:
-    """Rule 3.  False for a file that cannot be read: whoever loads it says what is wrong."""
+    """Rule 3.  False for a file that cannot be read: its loader says what is wrong."""
     return "endpoint" in _opennebula_of(file)
 
 

@@ -1,7 +1,7 @@
 """Where everything of an embedded cloud lies, below one data directory (mode 0700).
 
 DATA/phoenix.toml        the configuration in force, every setting with its value
-DATA/settings.json       hosts, cores, hypervisor: what `up` was told, kept for the next `up`
+DATA/settings.json       hosts, cores, hypervisor: the options of `up`, kept for the next `up`
 DATA/ports.json          ports chosen once and kept
 DATA/credentials/        keys and tokens, one file each (0600)
 DATA/nats/               JetStream's files          DATA/opennebula/  the embedded OpenNebula's

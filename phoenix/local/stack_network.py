@@ -2,7 +2,7 @@
 
 Rules
   1. As root jobs have a network of their own, unless `--job-network machine` or isolation `none`, where they could leave it.
-     Where the kernel refuses one they share the machine's, and that is told; where it was asked for by name nothing starts.
+     Where the kernel refuses one they share the machine's, and that is reported; where it was asked for by name nothing starts.
   2. Without a way out (no `pasta`, or a machine without a default route) jobs reach the doors of the cloud and each other.
 """
 

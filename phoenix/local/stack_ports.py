@@ -2,7 +2,7 @@
 
 Rules
   1. A port is claimed (`port_claims`) until `release` or the end of the process.
-  2. A kept port that somebody else has meanwhile is chosen anew; the new one is kept.
+  2. A kept port that another process has meanwhile is chosen again; the new one is kept.
   3. A listening socket of ours is the supervisor's, which gives it to the process (`supervisor_child`); but nats-server takes
      none.  As root it has a port that only root may take, so that no job hears who asks for it while it is started again.
 """
@@ -87,7 +87,7 @@ class Ports:
 
 
 def _read(path: Path) -> dict[str, int]:
-    """A damaged file counts as none: ports are chosen anew."""
+    """A damaged file counts as none: ports are chosen again."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Annotated[int, msgspec.Meta(ge=1, le=65535)]])
     except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):

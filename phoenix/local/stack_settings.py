@@ -1,4 +1,4 @@
-"""What `phoenix up` is told beside the configuration: how large the machine room is, and what its hosts are made of.
+"""The options of `phoenix up` beside the configuration: how large the machine room is, and what its hosts are made of.
 
 It is kept in DATA/settings.json, so that a later `up` on the same directory has the same hosts.  An option that is given
 again wins and is kept, but for `services`: that one holds for one start.

@@ -2,13 +2,13 @@
 
 Theory of operation
   The embedded OpenNebula is ours, so every VM in it ends and its state is clean at the next start.  Whatever is left dies with
-  the hypervisor.  In a site's own OpenNebula others have VMs too, and ours would go on running without anybody to watch their
+  the hypervisor.  In a site's own OpenNebula others have VMs too, and ours would keep running without anybody to watch their
   time limits; so those end that carry a guest's token made with this cloud's key, and no other.
 
 Rules
   1. Best effort, with a deadline; the executor finds at the next `up` what has ended, and what has not.
   2. In an OpenNebula that is not ours a VM is touched only if its PHOENIX_TOKEN is that of its PHOENIX_ID under our guests'
-     key: a name can be anybody's, the key is nobody else's.
+     key: a name can be any cloud's, the key is this cloud's alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FAULTS: Final = (OSError, ValueError, EOFError, xmlrpc.client.Error, etree.XMLS
 
 
 class Ended(NamedTuple):
-    """VMs that were told to end, those of them that were still there at the deadline, and why the end is not known."""
+    """VMs that were ordered to end, those of them that were still there at the deadline, and why the end is not known."""
 
     told: int
     left: int

@@ -14,7 +14,7 @@ Rules
      In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
   4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
   5. Who runs and does nothing any more is ended and started again: who does not say that it lives (`supervisor_watch`), and a
-     broker that has stopped writing, or greets nobody (`supervisor_broker`).
+     broker that has stopped writing, or greets no client (`supervisor_broker`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ ANYBODY_MAY_LISTEN: Final = (
 START_S: Final = 60.0  # for all parts; a loaded machine of two cores takes about ten
 ASK_STARTING_S: Final = 0.05
 ASK_RUNNING_S: Final = 2.0
-ASK_ILL_S: Final = 0.1  # while somebody is not well, `status` is to know soon when they are again
+ASK_ILL_S: Final = 0.1  # while a process is not well, `status` is to know soon when it is again
 
 
 class _Leftover(msgspec.Struct):
@@ -193,7 +193,7 @@ class Supervisor:
         stack.status_file(self.layout).unlink(missing_ok=True)
 
     def _take_hypervisor(self, chosen: Path, given: object) -> None:
-        """The file's, unless `--hypervisor` says another: then that is told."""
+        """The file's, unless `--hypervisor` says another: then that is reported."""
         named = stack_config.named_hypervisor(chosen, external=self.settings.external)
         if given is None:
             self.settings = stack_settings.changed(self.settings, hypervisor=named)
@@ -291,7 +291,7 @@ class Supervisor:
         host = LOOPBACK if host in ANY_ADDRESS else host.strip("[]")
         operator = next((user.name for user in self.config.cloud.users if user.role == "operator"), None)
         if operator is None:
-            return  # nobody could ask
+            return  # no client could ask
         token = credentials.token_file(self.config, operator).read_text().strip()
         while True:
             with contextlib.suppress(OSError, TimeoutError, ValueError, EOFError, KeyError):
@@ -350,7 +350,7 @@ class Supervisor:
     # ----------------------------------------------------------------------------------------------------------- running
 
     async def _keep_watch(self) -> None:
-        """Ask everybody how they are, for `status` and rule 5; keep logs within their bounds."""
+        """Ask all processes for their health, for `status` and rule 5; keep logs within their bounds."""
         while True:
             ill = any(child.health != "ok" for child in self.children.values())
             await asyncio.sleep(ASK_ILL_S if ill else ASK_RUNNING_S)
@@ -483,7 +483,7 @@ class Supervisor:
 
 
 def _unheard(_said: str) -> None:
-    """Nobody is told."""
+    """Without a message."""
 
 
 def _of_system(error: OSError, data: Path) -> str:

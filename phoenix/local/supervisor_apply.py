@@ -1,17 +1,17 @@
 """A new configuration for a running cloud (`phoenix config apply`).
 
-The order is what matters: whoever is new can be authenticated before anything asks for it, the journal decides, and only then
+The order is what matters: a new user can be authenticated before anything asks for it, the journal decides, and only then
 those who are gone lose their processes and their keys.
 
     1  validate; nothing has changed if a problem is found.  A dry run asks the provisioner which accepted leases would not be
        kept, and ends here
-    2  credentials of new users and services, and anew those that somebody deleted; the broker knows old and new ones
+    2  credentials of new users and services, and new ones for those that were deleted; the broker knows old and new ones
     3  the provisioner adopts the configuration: a fact.  If it refuses, 2 is taken back
     4  schedulers and balancers of new departments start; those of removed ones stop
     5  the broker forgets who is gone; their credential files are removed
 
-The broker is told (SIGHUP) only if its file has changed, and nothing goes on until it has read it: while it does, it refuses
-whoever connects, and the audit would tell of somebody whom it does not know.
+The broker gets SIGHUP only if its file has changed, and nothing continues until it has read it: while it does, it refuses
+new connections, and the audit would record a user whom it does not know.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ async def apply(up: Supervisor, request: dict[str, Any]) -> AsyncIterator[dict[s
     for problem in secret_files.problems(wanted.secrets.directory, wanted.cloud):
         yield {"progress": problem}
     if not changes:
-        renewed, _ = await _publish(up, was)  # somebody may have deleted a secret to have another
+        renewed, _ = await _publish(up, was)  # a person may have deleted a secret to have another
         yield {"ok": True, "changes": [], "position": None, "renewed": renewed}
         return
     renewed, told = await _publish(up, replace(wanted, cloud=_both(was.cloud, wanted.cloud)))
@@ -86,14 +86,14 @@ async def _tried(was: Config, wanted: Config, changes: list[str]) -> dict[str, A
 
 
 def _both(old: CloudConfig, new: CloudConfig) -> CloudConfig:
-    """Everybody of either: the new entry where both have one."""
+    """All of either: the new entry where both have one."""
     departments = {d.name: d for d in (*old.departments, *new.departments)}
     users = {u.name: u for u in (*old.users, *new.users)}
     return replace(new, departments=tuple(departments.values()), users=tuple(users.values()))
 
 
 async def _publish(up: Supervisor, config: Config) -> tuple[list[str], bool]:
-    """Credentials on file and the broker's permissions as `config` says.  The files that were made, of new users or anew; and
+    """Credentials on file and the broker's permissions as `config` says.  The files that were made, of new users or again; and
     whether there was anything to tell the broker."""
     before = up.layout.nats_config.read_bytes()
     made = stack.write_files(config, up.layout)

@@ -9,9 +9,9 @@ Theory of operation
 Rules
   1. Without room nothing is started again: nats-server would stop at its next write, or not come up.
   2. A restart that did not help is not repeated at once: each waits twice as long, up to `PAUSE_MAX_S`; a broker that has
-     written for `SETTLED_S` begins anew.
+     written for `SETTLED_S` begins again.
   3. What cannot be asked is no evidence that streams are not written.
-  4. A broker that greets nobody any more for `SILENT_S`, as the supervisor counts it (`supervisor_watch`, rule 1), hangs.  One
+  4. A broker that greets no client for `SILENT_S`, as the supervisor counts it (`supervisor_watch`, rule 1), hangs.  One
      that has not greeted since its start is reading its store, which may take minutes.
 """
 
@@ -57,7 +57,7 @@ class Restarts:
 
 
 class BrokerProbe:
-    """`ailing`: what somebody should look at.  `stuck`: why only another start helps, and would now; or nothing."""
+    """`ailing`: what needs attention.  `stuck`: why only another start helps, and would now; or nothing."""
 
     def __init__(self, config: Config) -> None:
         self._config = config

@@ -7,8 +7,8 @@ Rules
      (`--reaped`): their successor need not wait for their lease (PROTOCOL X8).
   3. No child outlives the supervisor: the kernel sends `death_signal` when the supervisor dies, however it dies.
   4. A child has a session of its own: Ctrl-C in the terminal reaches the supervisor only, which stops children in order.
-  5. Listening sockets are the supervisor's (`Spec.listen`), and given to each process that it starts.  So nobody else on this
-     machine, a job say, can take a port while its process is started again; and whoever connects meanwhile waits in the
+  5. Listening sockets are the supervisor's (`Spec.listen`), and given to each process that it starts.  So no other process on
+     this machine, a job say, can take a port while its process restarts; and clients that connect meanwhile wait in the
      kernel's queue and is served by the next process.  What jobs reach (`Spec.doors`) has a second socket in their network.
   6. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
 """
@@ -51,7 +51,7 @@ Health = Literal["stopped", "starting", "ok", "failing", "restarting"]
 
 @runtime_checkable
 class Follows(Protocol):
-    """A probe that is told of each start of its child."""
+    """A probe that is notified of each start of its child."""
 
     def started(self) -> None: ...
 
@@ -77,7 +77,7 @@ class Spec:
 
 @dataclass(slots=True)
 class Child:
-    """A running or restarting child.  `note` is told about every start and end."""
+    """A running or restarting child.  `note` is called at every start and end."""
 
     spec: Spec
     log: Path
@@ -121,7 +121,7 @@ class Child:
 
     @property
     def ailing(self) -> list[str]:
-        """What it said last that somebody should look at, though it does its work."""
+        """The last report of something that needs attention, though it does its work."""
         return list(getattr(self.spec.probe, "ailing", ())) if self.health == "ok" else []
 
     @property
@@ -264,8 +264,8 @@ def rotate(log: Path) -> None:
 
 
 def truncate(log: Path) -> None:
-    """The same while the child writes: copied, then cut; its descriptor appends, so it goes on at the start.  On a full disk it
-    grows on, until it can be copied."""
+    """The same while the child writes: copied, then cut; its descriptor appends, so it continues at the start.  On a full disk
+    it grows on, until it can be copied."""
     with contextlib.suppress(OSError):
         if log.stat().st_size > LOG_MAX_BYTES:
             log.with_suffix(".log.1").write_bytes(log.read_bytes())

@@ -58,7 +58,7 @@ def answers(host: str, port: int) -> Probe:
 
 class Leads:
     """For a service: up when it has folded the journal to its end and leads, as the only replica of an embedded cloud does.
-    `ailing`: what it said last that somebody should look at."""
+    `ailing`: the last report of something that needs attention."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

@@ -31,7 +31,7 @@ from services.runtime.watchdog import ADDRESS, ALIVE, PERIOD
 # new start (about three) it is within the 30 s for which `phoenix submit` waits for an answer.
 SILENT_S: Final = 20.0
 # The first beat comes after interpreter and imports: a second, on a machine with twenty times its load twenty.  Three times
-# that, since whoever is killed too early is started again into the same load.
+# that, since a process that is killed too early is started again into the same load.
 BEGIN_S: Final = 60.0
 TICK_S: Final = 1.0
 TICK_MAX_S: Final = 2.0

@@ -1,9 +1,9 @@
-"""`phoenix up`: a supervisor in the foreground, or one of its own that goes on after the command has returned.
+"""`phoenix up`: a supervisor in the foreground, or one of its own that continues after the command has returned.
 
 Rules
   1. In the foreground Ctrl-C (or SIGTERM) stops the cloud in order; a second one kills it at once.  No process is left.
   2. Detached, the command returns when the cloud is ready, or fails with the reason why it is not.  The supervisor then belongs
-     to nobody's terminal; what it says goes to DATA/log/supervisor.log.
+     to no terminal; its output goes to DATA/log/supervisor.log.
   3. Both are the same code and answer at the same socket (`control`).
 """
 
@@ -51,7 +51,7 @@ class Session:
         self.supervisor.tell = self._broadcast
 
     async def run(self, chosen: Path | None, given: dict[str, Any], ready: Callable[[Supervisor], None]) -> None:
-        """Until somebody says stop.  Raises `StartError`."""
+        """Until a stop is requested.  Raises `StartError`."""
         for number in (signal.SIGINT, signal.SIGTERM):
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
         start = asyncio.create_task(self.supervisor.start(chosen, **given), name="start")
@@ -232,7 +232,7 @@ def main(argv: list[str] | None = None) -> int:
         log.write(f"failed: {error}")
         pipe.send({"error": str(error)})
         return FAILED
-    except Exception as error:  # a bug: said where somebody looks, then raised
+    except Exception as error:  # a bug: reported where a person looks, then raised
         log.write(f"failed: {error!r}")
         pipe.send({"error": f"{error!r} (a bug; please report it with DATA/log/supervisor.log)"})
         raise

@@ -55,7 +55,7 @@ after `stuck_s` it is condemned. *condemn*: it does not run though it should; it
 it is gone.
 
 On a lost host nothing is waited for that was to be saved or moved from there: `vm.ended` says *left behind*, and the job begins
-anew. What may still run there is found and ended when the host is back, before it is cleared.
+again. What may still run there is found and ended when the host is back, before it is cleared.
 """
 
 

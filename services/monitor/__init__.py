@@ -8,5 +8,5 @@ serve/                 HTTP and NATS: who may read, reads, the live page and its
 history/               SQLite, and the archive of what is trimmed from the journal
 pictures/              the fold as JSON
 core, model/           the fold: who waits and runs, who held and used what, levels of service, hosts and load over time
-events, stream_reads   valid facts one by one, for everybody; what a stream of the broker holds
+events, stream_reads   valid facts one by one, for all readers; what a stream of the broker holds
 """

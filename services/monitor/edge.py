@@ -7,7 +7,7 @@ Theory of operation
 Rules
   1. A snapshot of the fold is saved when history and events are stored up to it, and used if they still are: who has lost
      either folds from the journal's beginning, and both are made again.
-  2. Of a history that stands still (rule 5 of `history.file`) nobody can say where it ends: the fold goes on from its snapshot,
+  2. Where a history that cannot be written (rule 5 of `history.file`) ends is unknown: the fold continues from its snapshot,
      and no other is saved.  So the journal is not trimmed beyond it either.
 """
 
@@ -84,7 +84,7 @@ SECURE_S: Final = 5.0  # for events on their way; a snapshot that is not saved n
 
 class MonitorEdge(Edge):
     """Made before the service, because the core that it watches is made by the service (`make_core`).  `file`: the
-    configuration's, which may be written anew while the monitor runs."""
+    configuration's, which may be rewritten while the monitor runs."""
 
     def __init__(self, config: Config, file: Path | None = None) -> None:
         self.config, self.file = config, file
@@ -252,7 +252,7 @@ class MonitorEdge(Edge):
             self._tell_history()
 
     def _tell_history(self) -> None:
-        """Once when it stands still, and once when it goes on."""
+        """Once when it cannot be written, and once when it can again."""
         still, told, log = self.history.still, self._still, self.service.log
         if still is not None and told is None:
             log.error("history not written", file=str(self.history.path), error=still.why)

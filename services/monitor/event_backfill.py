@@ -2,7 +2,7 @@
 
 Rules
   1. Only what the fold did not make again is read: events up to the snapshot, as many as there is room for.
-  2. A stream that does not answer costs the picture of what was, nothing else: the caller goes on without.
+  2. A stream that does not answer costs the picture of what was, nothing else: the caller continues without.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Theory of operation
   Departments and other tools subscribe to `phoenix.event.<department>.<noun>.<verb>`, a small documented contract, and never
   to the journal.  An event's id is its place in the journal, `<position>.<index>`: the stream drops what it has, so a
-  restarted or second monitor publishes nothing twice.  After a restart publishing goes on behind the last event stored.
+  restarted or second monitor publishes nothing twice.  After a restart publishing continues behind the last event stored.
 
 Rules
   1. Void facts are never published.
@@ -12,7 +12,7 @@ Rules
      a snapshot reads them back from there (`event_backfill`).  Observations of load, one a second of each web department
      whatever it does, have as much room of their own: they push out nothing else.
   4. What memory does not have any more is never left out in silence: `complete_from` says from which position on nothing is
-     missing, by department, since what others have lost is nobody else's gap.
+     missing, by department, since what one department has lost is no other's gap.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 def kept_json(value: object) -> bytes:
-    """JSON that is kept: a copy of its own size, because what orjson returns goes on holding the buffer of several KiB that it
+    """JSON that is kept: a copy of its own size, because what orjson returns keeps holding the buffer of several KiB that it
     was written into."""
     return bytes(memoryview(orjson.dumps(value)))
 
@@ -146,7 +146,7 @@ class Publisher:
         return RING_MAX - len(self.ring) + LOADS_MAX - len(self.loads)
 
     def resumed(self, position: int) -> None:
-        """The fold goes on behind `position`: what was before is not in memory until it is put there (`prepend`)."""
+        """The fold continues behind `position`: what was before is not in memory until it is put there (`prepend`)."""
         self._before = position
 
     def prepend(self, entries: list[Entry], *, whole: bool) -> None:

@@ -1,4 +1,4 @@
-"""Work that may be long, done in parts: whoever else waits for the event loop has a turn after each.
+"""Work that may be long, done in parts: other tasks of the event loop have a turn after each.
 
 A piece of work is a generator that pauses after so much as takes a few milliseconds, and returns what came of it.  It reads no
 clock: its parts are counted in what is looked at and what is rendered.
@@ -55,7 +55,7 @@ async def in_parts(work: Parts[Answer]) -> Answer:
 
 
 def at_once(work: Parts[Answer]) -> Answer:
-    """Its answer, for whoever has no loop to keep free."""
+    """Its answer, for callers without a loop to keep free."""
     while True:
         try:
             next(work)

@@ -17,7 +17,7 @@ async def messages(
     js: JetStreamContext, stream: str, subject: str, start: int | datetime, end: int, most: int
 ) -> AsyncGenerator[Msg, None]:
     """Of `subject`, from sequence or time `start` on, up to sequence `end`.  `most`: messages that may wait in the client.
-    To be closed (`aclosing`) by whoever stops early.  Raises what the broker raises."""
+    To be closed (`aclosing`) by callers that stop early.  Raises what the broker raises."""
     if end < 1 or (isinstance(start, int) and start > end):
         return
     begin = api.ConsumerConfig(deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE)

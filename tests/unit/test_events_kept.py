@@ -131,5 +131,5 @@ def test_the_command_line_says_what_is_missing_and_goes_on(
     url, asked = door
     assert [event["position"] for event in cli.since(Client(url), 3, cli.Chosen())] == [8]
     assert next(cli.follow(Client(url), 3, cli.Chosen()))["position"] == 8
-    assert capsys.readouterr().err.count("events after position 3 up to 7 are no longer kept") == 2
+    assert capsys.readouterr().err.count("events after position 3 up to 7 are not kept any more") == 2
     assert len(asked) == 4

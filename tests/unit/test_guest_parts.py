@@ -168,7 +168,7 @@ async def test_a_dummy_with_nonsense_in_its_environment_fails_with_a_note() -> N
         await asyncio.wait_for(dummy_guest(door.vm("1"), HOST), 10)
         assert life.report is not None
         assert "must be numbers" in life.report["note"]
-        with pytest.raises(ValueError, match="not one of ours"):
+        with pytest.raises(ValueError, match="does not belong to this cloud"):
             await dummy_guest(dataclasses.replace(door.vm("1"), context={}), HOST)
 
 

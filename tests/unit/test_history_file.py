@@ -182,7 +182,7 @@ async def test_on_a_full_disk_a_monitors_history_stands_still_and_catches_up(
         assert not await patient.flush()
         assert patient.still == (1000.0, why)
         assert (position(patient.path), leases(patient.path)) == (1, ["1"])
-        with pytest.raises(StandsStill, match=f"stands still since 1970-01-01T00:16:40.000Z: {why}"):
+        with pytest.raises(StandsStill, match=f"has not been written since 1970-01-01T00:16:40.000Z: {why}"):
             await patient.ask(lambda db: None)
     large(patient, 4)
     assert await patient.flush()

@@ -344,7 +344,7 @@ async def test_while_the_history_stands_still_what_needs_it_is_refused_and_the_r
     assert history is not None
     assert orjson.loads((await house.get("/healthz"))[1])["ailing"] == []
     history.still, history._not_before = Still(0.0, "database or disk is full"), math.inf
-    told = "the history has not been written since 1970-01-01T00:00:00.000Z: database or disk is full; it goes on by itself"
+    told = "the history has not been written since 1970-01-01T00:00:00.000Z: database or disk is full; it resumes by itself"
     status, body = await house.get("/v1/jobs")
     assert (status, orjson.loads(body)["error"]["code"]) == (503, "unavailable")
     assert orjson.loads(body)["error"]["message"].startswith(told)

@@ -144,7 +144,7 @@ async def test_a_host_that_moved_says_what_led_to_it_back_to_the_person_who_aske
     chain = ["quota.changed", "demand.changed", "scale.requested"]
     assert [cause["kind"] for cause in closed["because"]] == chain
     assert [cause["kind"] for cause in released["because"]] == chain
-    assert released["because"][-1]["sentence"] == "wendy wants web to have at least 1 instance"
+    assert released["because"][-1]["sentence"] == "wendy set web to at least 1 instance"
     assert (cleared["because"], cleared["cause"]) == ([], released["position"])
     assert (granted["because"], granted["cause"]) == ([], cleared["position"])
     assert (granted["cause_index"], cleared["cause_index"]) == (cleared["index"], released["index"])
@@ -181,7 +181,9 @@ async def test_a_job_that_ended_for_a_claim_says_who_claimed(tmp_path: Path) -> 
         placed = (await site.story("web.2"))["steps"][0]
     await site.history.close()
     for step in (closed, placed):
-        assert step["because"][-1]["sentence"] == "web wants 2 hosts for 2 instances: 2 instances are claimed by wendy"
+        assert (
+            step["because"][-1]["sentence"] == "web demands 2 hosts for 2 instances: 2 instances are claimed by wendy"
+        )
 
 
 async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(site: Site) -> None:

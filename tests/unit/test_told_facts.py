@@ -48,7 +48,7 @@ def test_a_spike_reads_as_a_story() -> None:
         ),
         (
             f.HostReleased(host="host003", reason=because.Notice(department="hpc", quota=13, held=15)),
-            "hpc gives host003 back: hpc held 15 and may keep 13",
+            "hpc releases host003: hpc held 15 and may keep 13",
         ),
         (f.HostCleared(host="host003"), "host003 is empty: no VM of the cloud is left on it"),
         (
@@ -66,7 +66,7 @@ def test_a_spike_reads_as_a_story() -> None:
 
 def test_a_cordon_says_what_becomes_of_what_runs_there() -> None:
     cordoned = f.HostCordoned(host="h1", reason="fan", user="oscar")
-    assert _told(cordoned) == "oscar cordoned h1: what runs there stays, nothing more is placed there (fan)"
+    assert _told(cordoned) == "oscar cordoned h1: running work stays, nothing more is placed there (fan)"
     drained = msgspec.structs.replace(cordoned, drain=True)
     assert _told(drained) == "oscar drains h1: jobs run to their end, instances are replaced elsewhere (fan)"
     by = msgspec.structs.replace(drained, until=AT)

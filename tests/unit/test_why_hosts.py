@@ -74,7 +74,7 @@ def test_a_host_that_moved_says_why_step_by_step() -> None:
     )
     assert sentences(answer)[-1] == "it goes back when web needs fewer hosts than the 2 that it holds"
     assert [step["kind"] for step in answer["moves"]] == ["host.granted", "host.released", "host.granted"]
-    assert answer["moves"][1]["sentence"] == f"hpc gives {moved} back: hpc held 4 and may keep 2"
+    assert answer["moves"][1]["sentence"] == f"hpc releases {moved}: hpc held 4 and may keep 2"
     text = why.render_told(answer)
     assert text.startswith(f"host {moved}:\n  1. Held by web since ")
     assert "Its last moves" in text
@@ -181,4 +181,4 @@ def test_a_free_host_says_who_wants_one() -> None:
     world.write("scheduler.hpc", f.DemandChanged(dept="hpc", hosts=3, reason=because.Queue(pending=3, running=0)))
     found = why_host.explain(core, "h1", world.now)
     assert found is not None
-    assert sentences(found)[-1] == "who wants one: hpc (3 hosts more)"
+    assert sentences(found)[-1] == "departments that demand one: hpc (3 hosts more)"

@@ -1,7 +1,7 @@
 """The balancer's process: puts pool, probes, feed, proxy, reports and signals together, and takes them down again.
 
 1. It serves before it knows anything: requests wait for the first instance (`line`).
-2. Whatever fails in one of its tasks ends the process; the supervisor starts it anew.
+2. Any failure in one of its tasks ends the process; the supervisor restarts it.
 3. A NATS connection that the library has given up is a zombie: the process ends (NATS.md 3.7).
 4. SIGTERM: stop accepting, let open requests end within `drain_s`, exit 0.
 5. The signal `cpu` comes each `signal_interval_s`, from what guests measure; `requests`, `sessions` and
@@ -84,7 +84,7 @@ class Balancer:
                     group.create_task(Heart().beat()),
                 ]
                 await self._stop.wait()
-                # Stop accepting and drain while probes and events go on.
+                # Stop accepting and drain while probes and events continue.
                 await runner.cleanup()
                 for task in tasks:
                     task.cancel()

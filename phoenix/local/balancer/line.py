@@ -3,17 +3,17 @@
 Theory of operation. An instance has as many places as requests may be open there (`Instance.connections`). What is beyond
 waits here, where it goes to the first instance that has room, a new one above all, and where it costs nothing when its
 client has gone. Each place turns over once in the time that a request keeps it; so who finds k in the line has one after
-about k · (that time) / (places). Who would not have one in time is told so at once, and comes back.
+about k · (that time) / (places). A request that would not have one in time is refused at once, and comes back.
 
 1. First come, first served. One that an instance has failed goes first: it has waited already, and is never turned away.
-2. The line is bounded by number, `LINE_PER_PLACE` for each place of the instances in service, and by time: nobody waits
-   longer than `wait_s`, and nobody joins who would wait for `JOIN_SHARE` of it: what is reckoned with is a mean of what was.
+2. The line is bounded by number, `LINE_PER_PLACE` for each place of the instances in service, and by time: no request waits
+   longer than `wait_s`, and none joins that would wait for `JOIN_SHARE` of it: what is reckoned with is a mean of what was.
 3. A line that has not been empty for `RUSH_S` is no rush any more, for which instances are being started, but an overload,
-   and a long line would only make everybody wait: nobody joins who would wait longer than `OVERLOAD_WAIT_S` (after CoDel:
+   and a long line would only make all wait: no request joins that would wait longer than `OVERLOAD_WAIT_S` (after CoDel:
    Nichols and Jacobson, 2012).
-4. With no instance in service nobody knows how long it takes: at most `LINE_MAX` wait then.
+4. With no instance in service the time is unknown: at most `LINE_MAX` wait then.
 5. A place that becomes free is the next one's in the same step: an instance never has more requests than places.
-6. Whoever is cancelled leaves the line, and gives back a place that it was given at that moment.
+6. A cancelled request leaves the line, and gives back a place that it was given at that moment.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Line:
         self._clock = clock
         self._waiting: OrderedDict[asyncio.Future[Instance], None] = OrderedDict()
         self._kept_s = 0.0
-        self._began = 0.0  # when somebody came last and found nobody waiting
+        self._began = 0.0  # when a request came last and found none waiting
 
     def __len__(self) -> int:
         return len(self._waiting)

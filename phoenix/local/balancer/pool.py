@@ -29,7 +29,7 @@ from phoenix.balance.utilisation import Key
 
 PROBE_FAILURES_MAX = 2
 FINISH_S = 1.0
-CLOSED_REMEMBERED_MAX = 10_000  # attempts; an audit that is older than so many closings does not exist
+CLOSED_REMEMBERED_MAX = 10_000  # attempts; an audit that is older than that many closings does not exist
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Instance:
 
     @property
     def is_new(self) -> bool:
-        """Nobody has asked it yet."""
+        """It has not been asked yet."""
         return not self.healthy and not self.probe_failures and self.closed_since is None
 
     @property
@@ -92,7 +92,7 @@ class Pool:
 
     def __init__(self, drain_s: float, connections: int) -> None:
         self.drain_s = drain_s
-        self._connections = connections  # of an instance of which it was not told yet
+        self._connections = connections  # of an instance of which no event has come yet
         self._instances: dict[Key, Instance] = {}
         self._closed: OrderedDict[tuple[str, int], None] = OrderedDict()
         self._choices = 0

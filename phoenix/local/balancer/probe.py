@@ -47,7 +47,7 @@ class Prober:
                         await self._news.wait()
 
     def look(self) -> None:
-        """There may be somebody new."""
+        """There may be a new instance."""
         self._news.set()
 
     async def _probe(self, session: aiohttp.ClientSession, instance: Instance) -> None:

@@ -6,14 +6,14 @@
    idempotent request was lost before its answer began. A request that is not idempotent and of which a byte may have
    gone out is never repeated. (For idempotent requests aiohttp itself also asks again when a kept connection turns
    out to be closed.) So what is not idempotent gets a connection of its own: a kept one that the instance has just
-   closed would cost the client a 502 that nobody is to blame for. So has HEAD: an instance that answers it with a body, as
+   closed would cost the client a 502 without a cause. So has HEAD: an instance that answers it with a body, as
    some programs do, would answer the next request of that connection with it, and be out of service for that.
 3. A body up to `BODY_BUFFERED_MAX` is read first, so that it can be sent again; a longer one is streamed, and is then
    repeated only if connecting failed before any of it was read.
 4. Hop-by-hop headers stay on their hop (RFC 9110, 7.6.1). Connection upgrades are not passed on (501).
 5. A failed connection takes the instance out of service at once.
 6. A client that goes takes its request along: out of the line, and from the instance, whose connection is closed, so that
-   nothing is worked on that nobody waits for (`handler_cancellation` of the server).
+   no work is done for a client that has gone (`handler_cancellation` of the server).
 7. What is asked for is a path of the instance, whatever else stands in the request's first line: another server's name there
    leads nowhere else.
 """

@@ -7,15 +7,15 @@
 Rules:
 1. The script is data: it is written to a file and executed by its own #! line (/bin/sh when it has none).
 2. A job powers off by itself only after its report was acknowledged or the attempt is gone (PROTOCOL, Guests).
-3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  Whoever learns
-   first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either way.
-   The report says whether the script still ran then (`terminated`): what its 0 is worth is custody's to say.
+3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  A script that
+   learns first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either
+   way. The report says whether the script still ran then (`terminated`): what its 0 is worth is custody's to say.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.  What the machine could not start, or has
    lost, is not reported as an end of the job: the attempt breaks with its VM, and the job runs again.
 6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
    time in which it is suspended, as the limit does. Stopped before that it hears the same signal instead of SIGTERM, and has
-   its grace; afterwards SIGTERM, as everybody.
+   its grace; afterwards SIGTERM, as every script.
 7. After a job on one node that ended with 0 the VM may stay for another one, if admission says so: then the machine is made
    new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
 8. While the VM is suspended the room is elsewhere: it is touched, and a program started, only while the VM is awake.
@@ -128,7 +128,7 @@ class Guest:
         return self.launches is not None and self.launches.outstanding
 
     def look(self) -> None:
-        """At what the job has used, before it is killed: nobody waits for what is."""
+        """At what the job has used, before it is killed: what is left has no reader."""
         if self.use is not None:
             self.use.look()
 
@@ -239,7 +239,8 @@ class Guest:
         return ended
 
     async def _dismiss(self, process: Process) -> Ended:
-        """The attempt is over (rule 3): a reclaimed job learns it here, often before the hypervisor is told to end its VM."""
+        """The attempt is over (rule 3): a reclaimed job learns it here, often before the hypervisor gets the order to end its
+        VM."""
         if self.stopping:
             return await process.wait()
         self.dismissed = True
@@ -360,7 +361,7 @@ class Guest:
                 self._notes.append(os.fsencode(why).decode(errors="backslashreplace"))  # a file's name need not be text
 
     async def _serve(self, boot: Boot) -> str:
-        """Its port is claimed as long as it lives: from the choice to the program's bind nobody else takes it."""
+        """Its port is claimed as long as it lives: from the choice to the program's bind no other process takes it."""
         if boot.port:
             return await self._serve_at(boot, boot.port)
         try:
@@ -398,7 +399,7 @@ class Guest:
         return f"the instance ended with {ended.code}{told}: {self._last_words()}"
 
     async def _say_ended(self, ended: Ended) -> None:
-        """How, before the VM is gone and nobody can tell; a door that is away does not keep it."""
+        """How, before the VM is gone and it can no longer be read; a service that is away does not keep it."""
         with contextlib.suppress(TimeoutError, GoneError, RefusedError):
             async with asyncio.timeout(ENDED_S):
                 await self.door.ended(ended.exit, ended.signal, self.machine.killed_for_memory())

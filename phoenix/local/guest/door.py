@@ -3,7 +3,7 @@
 Rules:
 1. 401 and other refusals end the VM (`RefusedError`); 410 means that this attempt is over (`GoneError`).
 2. 5xx answers and broken connections are retried for ever, 0.05 s doubling to 2 s: the VM outlives a restart of
-   admission. Whoever stops the VM cancels the wait. Every single try has a deadline.
+   admission. The code that stops the VM cancels the wait. Every single try has a deadline.
 3. While the VM is suspended nothing is asked and no answer counts: a late 410 of the attempt that was closed must not end the
    machine that the next one resumes, under the old name and token.
 4. The token is sent in a header only and never appears in an error.
@@ -185,7 +185,7 @@ class Door:
 
     @property
     def job_token(self) -> str:
-        """Rule 5. Whoever has it cannot compute the guest's."""
+        """Rule 5. A program that has it cannot compute the guest's."""
         return hashlib.sha256(f"job:{self.token}".encode()).hexdigest()
 
     async def boot(self) -> Boot:
@@ -198,7 +198,7 @@ class Door:
         await self._call("POST", "began", _json({"address": address}))
 
     async def usage(self, utilisation: float, interval_s: float, memory_mb: float, ready: bool, answer: str) -> None:
-        """How busy this instance is, and whether it is well.  It is a level: one that cannot be told now is not told (rule 2 is
+        """How busy this instance is, and whether it is well.  It is a level: one that cannot be sent now is dropped (rule 2 is
         not for it)."""
         told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb, "ready": ready}
         said = {} if ready else {"answer": answer[:ANSWER_CHARS_MAX]}
@@ -237,7 +237,7 @@ class Door:
         path = f"next?wait_s={LONG_POLL_S:g}"
         while True:
             told = await self._call("POST", path, deadline_s=LONG_POLL_S + TRY_DEADLINE_S)
-            if told:  # else nobody wants it yet
+            if told:  # else it is not needed yet
                 return _identity_decoder.decode(told)
 
     async def commands(self, after: int) -> list[Command]:
@@ -259,7 +259,7 @@ class Door:
         deadline_s: float = TRY_DEADLINE_S,
         tries: int | None = None,
     ) -> bytes:
-        """`tries`: so many at most, and no answer then; None: for ever."""
+        """`tries`: at most this many, and no answer then; None: for ever."""
         backoff_s = BACKOFF_FIRST_S
         while True:
             await self.awake.wait()

@@ -1,6 +1,6 @@
 """The guest of the dummy hypervisor: the guest contract without any process.
 
-It boots, begins, waits as long as it is told and reports, so that everything above the hypervisor sees jobs that run;
+It boots, begins, waits as long as its script says and reports, so that everything above the hypervisor sees jobs that run;
 thousands fit into one process. A job's run time and exit code are in its environment:
 
     PHOENIX_DUMMY_RUNTIME_S   seconds, default 0

@@ -3,11 +3,11 @@
 A rank asks for commands by long poll. A `launch` starts this rank's tasks beside the script, in the same room, uid and
 cgroup; their output and exits go back as events, numbered per rank and launch, so that repeating a call is harmless.
 Order within a task's stream is kept. A task that cannot write for lack of a reader waits: nothing is dropped.
-A task that the machine cannot start (it has all processes that it may have) ends with 126 and says so; the others go on.
-What tasks said and how they ended is `outstanding` until the door has it: whoever ends a guest waits for that, else the script
+A task that the machine cannot start (it has all processes that it may have) ends with 126 and says so; the others continue.
+What tasks wrote and how they ended is `outstanding` until admission has it: the end of a guest waits for that, else the script
 on rank 0 would wait for ever for the end of a task.
 A task that ends with 0 after its guest told it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped on one
-node must not look like a success to the script on another, whose guest may not have been told yet.
+node must not look like a success to the script on another, whose guest may not have the order yet.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Launches:
         told_to_end: Callable[[], bool],
         ended: Callable[[Ended], None],
     ) -> None:
-        """`ended`: is told how each task has."""
+        """`ended`: called with how each task has."""
         self._ended = ended
         self._door = door
         self._machine = machine
@@ -123,7 +123,7 @@ class _Launch:
             closing = batch[-1] is None
             events = [event for event in batch if event is not None]
             if events:
-                # A launch that admission no longer knows has nobody who listens.
+                # A launch that admission no longer knows has no listener.
                 with contextlib.suppress(RefusedError):
                     await self._door.launch_events(self._command.id, first, events)
                 first += len(events)

@@ -54,7 +54,7 @@ class StartError(Exception):
 
 
 class LostError(Exception):
-    """The machine has lost the process and killed it: how it would have ended nobody knows."""
+    """The machine has lost the process and killed it: how it would have ended is unknown."""
 
 
 class Process(Protocol):
@@ -62,7 +62,7 @@ class Process(Protocol):
 
     @property
     def runs(self) -> bool:
-        """False once it has ended, also if nobody has been told so yet."""
+        """False once it has ended, also if that has not been reported yet."""
 
     async def wait(self) -> Ended:
         """Wait until it has ended; cancelling the wait leaves the process alone.  Raises `LostError`."""
@@ -76,7 +76,7 @@ class Process(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """`cpu_seconds`: never falls, unless processes are gone that nobody has waited for; `memory_kb`: now."""
+    """`cpu_seconds`: never falls, unless processes are gone that were not waited for; `memory_kb`: now."""
 
     cpu_seconds: float
     memory_kb: int
@@ -111,7 +111,7 @@ class Machine(Protocol):
         """Whether the machine has run out of memory and killed for it."""
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of everything that ran here; None if nobody counts it."""
+        """CPU time of everything that ran here; None if it is not counted."""
 
     def used(self) -> Used:
         """What runs here has used until now, as well as this machine can tell."""

@@ -2,12 +2,12 @@
 
 The guest holds the descriptors of both files since before the script started, so what the job does to their names does
 not matter. Each stream is bounded: what exceeds the cap is dropped, and the file is cut back every second so that an
-endless `yes` cannot fill the disk (the script appends, so it goes on at the new end).
+endless `yes` cannot fill the disk (the script appends, so it continues at the new end).
 
 An instance may live for ever, and so may its streams (`endless`): admission keeps the end of them, and what it has is taken
 out of the file, which keeps its length: a hole takes no room. Where a file system cannot do that the cap holds. Of what it
 writes between two flushes the end is sent, LOG_BYTES_MAX, and before it a line that says how much is left out: a program
-that prints without end must not fill everybody's store with what nobody reads.
+that prints without end must not fill the department's store with output that is never read.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@ Theory of operation
   of a job that is stopped there is none, so the last word is said in every ending for which the machine has a moment.
 
 Rules
-  1. CPU time is the control group's, which forgets nobody.  Where there is none it is that of the processes that run, of their
-     children that they have waited for, and of those that this guest has started and that have ended.
+  1. CPU time is the control group's, which forgets no process.  Where there is none it is that of the processes that run, of
+     their children that they have waited for, and of those that this guest has started and that have ended.
   2. Memory is the greater of what one process had resident at its peak, by the kernel's own mark, and of what all had together
      when they were looked at.
   3. Neither ever falls.
-  4. First after `FIRST_S`, then half as often each time until `interval_s`; and at once when the job is told to end, since the
-     grace may end before it does.
+  4. First after `FIRST_S`, then half as often each time until `interval_s`; and at once when the job gets the order to end,
+     since the grace may end before it does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import contextlib
 from phoenix.local.guest.door import Door, GoneError, RefusedError
 from phoenix.local.guest.machine import Ended, Machine
 
-FIRST_S = 5.0  # a job that is over sooner is told of by its report
+FIRST_S = 5.0  # a job that is over sooner is covered by its report
 LEAST_S = 0.25  # more is not handed on
 
 
@@ -59,12 +59,12 @@ class Use:
         return round(self._cpu_s, 3), round(self._peak_kb / 1024, 3)
 
     def hurry(self) -> None:
-        """The job is told to end: what it holds now nobody finds later."""
+        """The job has to end: what it holds now cannot be measured later."""
         self.look()
         self._hurry.set()
 
     async def tell(self) -> None:
-        """As long as the job runs (rule 4); raises `GoneError` when its VM is nobody's any more."""
+        """As long as the job runs (rule 4); raises `GoneError` when its VM has no owner any longer."""
         wait_s = min(FIRST_S, self._interval_s) if self._interval_s else None
         while True:
             with contextlib.suppress(TimeoutError):

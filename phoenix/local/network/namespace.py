@@ -2,8 +2,8 @@
 machine reach what they listen to.
 
 Theory of operation
-  A socket belongs for ever to the namespace in which it was made.  So whoever may go into the jobs' namespace for a moment can
-  bring back a listening socket from there, and serve jobs without leaving the machine's network: that is how they reach the
+  A socket belongs for ever to the namespace in which it was made.  So a process that may enter the jobs' namespace for a moment
+  can bring back a listening socket from there, and serve jobs without leaving the machine's network: that is how they reach the
   doors (`beside`), at the addresses that these have on the machine.
   One namespace serves all jobs of a cloud, as one machine would: VMs of a job talk over 127.0.0.1, and a start pays for no new
   one.  It has a user namespace of its own, so that what gives it a way out (`pasta`) has rights over it, and none over the
@@ -39,7 +39,7 @@ _NEW_LINK, _NEW_ADDRESS = 16, 20  # rtnetlink(7)
 _REQUEST, _ACKNOWLEDGE, _CREATE, _EXCLUSIVE = 1, 4, 0x400, 0x200
 _UP: Final = 1
 _LOCAL: Final = 2  # an attribute: the address
-_AT_ONCE: Final = 2  # nobody else there could have it: it need not be looked for (IFA_F_NODAD)
+_AT_ONCE: Final = 2  # no other interface there could have it: it need not be looked for (IFA_F_NODAD)
 _FULL: Final = {errno.ENOSPC: "user.max_user_namespaces and user.max_net_namespaces leave none"}
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -152,7 +152,7 @@ def _unshare(told: socket.socket) -> None:
 
 
 def _is_ours(host: str) -> bool:
-    """Whether somebody could listen there."""
+    """Whether a process could listen there."""
     for family, kind, protocol, _, place in socket.getaddrinfo(
         host, 0, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
     ):

@@ -2,7 +2,7 @@
 
 1. One action at a time per VM and host, as a real driver queues them: a `cancel` behind a stuck `boot` waits for it.
 2. `guest`, if given, is called after each boot or restore; what it returns runs until the VM stops, and is then
-   cancelled. A guest that returns by itself is a guest that powered off: the server is told so. This is where a
+   cancelled. A guest that returns by itself is a guest that powered off: the server gets that event. This is where a
    simulated guest is attached.
 """
 
@@ -126,7 +126,7 @@ class DummyDriver:
             await self._halt(vm.vm_id)
 
     async def save(self, vm: VmSpec, host: HostSpec) -> None:
-        """Gone at once; the guest is cancelled and starts anew on restore."""
+        """Gone at once; the guest is cancelled and starts again on restore."""
         async with self._acting("save", vm.vm_id, host.host_id):
             await self._halt(vm.vm_id)
 
@@ -136,12 +136,12 @@ class DummyDriver:
             await self._live(vm, host)
 
     async def migrate(self, vm: VmSpec, source: HostSpec, target: HostSpec) -> None:  # noqa: ARG002 (nothing moves)
-        """Moved at once; the guest goes on."""
+        """Moved at once; the guest continues."""
         async with self._acting("migrate", vm.vm_id, source.host_id):
             return
 
     async def reboot(self, vm: VmSpec, host: HostSpec, hard: bool) -> None:
-        """The guest starts anew."""
+        """The guest starts again."""
         async with self._acting("reset" if hard else "reboot", vm.vm_id, host.host_id):
             await self._live(vm, host)
 

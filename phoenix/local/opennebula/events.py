@@ -3,9 +3,9 @@
 1. A state event: `EVENT VM <id>/<STATE>/<LCM_STATE> ` and `EVENT HOST <id>/<STATE>/ `, with a trailing blank, as oned
    has it.
 2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
-3. Nobody listening loses events: it is a publisher, not a queue. So what nobody has subscribed to need not be made:
+3. Without a listener events are lost: it is a publisher, not a queue. So events without a subscriber need not be made:
    `heard` knows, since subscribers say their prefixes to the publisher (XPUB).
-4. It shows whole templates, guests' tokens included, to whoever connects. So an embedded cloud, whose jobs share the
+4. It shows whole templates, guests' tokens included, to every client. So an embedded cloud, whose jobs share the
    machine, publishes on a socket file that only its owner may open (`ipc://`); a port is for tests and for a machine
    of its own.
 """
@@ -33,7 +33,7 @@ class Events:
         self._address = address
         self._context: Any = None
         self._socket: Any = None
-        self._prefixes: tuple[bytes, ...] = ()  # what somebody has subscribed to
+        self._prefixes: tuple[bytes, ...] = ()  # what has subscribers
         self.port: int | None = None
 
     @property
@@ -60,7 +60,7 @@ class Events:
             self.port = int(self._socket.bind_to_random_port(f"tcp://{self._bind}"))
 
     def heard(self, *topics: str) -> list[str]:
-        """Those of `topics` that somebody has subscribed to."""
+        """Those of `topics` that have subscribers."""
         if self._socket is None:
             return []
         while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:

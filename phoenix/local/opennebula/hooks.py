@@ -64,7 +64,7 @@ class Hooks:
         self._state(self._topics("HOST", host.id, state, ""), "HOST", body)
 
     def _topics(self, kind: str, number: int, state: str, lcm: str) -> list[str]:
-        """Rule 1; those that somebody has subscribed to."""
+        """Rule 1; those that have subscribers."""
         return self._one.events.heard(
             f"EVENT {kind} {number}/{state}/{lcm} ", f"EVENT STATE {kind}/{state}/{lcm}/{number} "
         )

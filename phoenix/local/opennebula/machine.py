@@ -5,7 +5,7 @@
    overtaken it.
 3. A VM that is deleted is DONE at once and cleaned up behind it, as `oned` does; those tasks are kept and awaited at
    the end.
-4. Each change is told to `listeners` before `PREV_STATE` follows, so that an event shows where the VM came from.
+4. Each change is passed to `listeners` before `PREV_STATE` follows, so that an event shows where the VM came from.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class Machine:
     # -- driving -----------------------------------------------------------------------------------
 
     def drive(self, vm: Vm) -> None:
-        """Decide anew about the VM: whatever drove it is overtaken; if its state is transient, ask the hypervisor."""
+        """Decide again about the VM: the act that drove it is overtaken; if its state is transient, ask the hypervisor."""
         old = self._overtake(vm)
         if vm.state == VmState.ACTIVE and vm.lcm in STEPS:
             task = asyncio.create_task(self._drive(vm, vm.epoch, old), name=f"vm-{vm.id}")

@@ -2,7 +2,7 @@
 
 1. Times are whole seconds since the epoch, 0 while unset, as OpenNebula prints them. Memory is KiB in hosts, MiB in
    VMs.
-2. `xml_short` and `xml_full` of a VM are its cached fragments (escaped for an answer); `touch` drops them. Whoever
+2. `xml_short` and `xml_full` of a VM are its cached fragments (escaped for an answer); `touch` drops them. Code that
    changes a VM touches it.
 """
 

@@ -1,4 +1,4 @@
-"""The pace of a real `oned`, for whoever measures what it costs: a launch, an end and a connection each wait their turn.
+"""The pace of a real `oned`, to measure what it costs: a launch, an end and a connection each wait their turn.
 
 The embedded server is faster than `oned` 7.4 by more than a factor of ten. What does not depend on OpenNebula's pace
 (a warm VM that takes the next job) looks no better than what does, until this is switched on (`--pace`).

@@ -6,7 +6,7 @@
    that much of VM states.
 3. `pools.json`: everything else, replaced atomically when it changed, with the same delay.
 4. What ran does not run after a restart: such VMs are POWEROFF (ended by themselves); what was being terminated is
-   DONE; what had not begun to boot is PROLOG_FAILURE. Hosts are probed anew.
+   DONE; what had not begun to boot is PROLOG_FAILURE. Hosts are probed again.
 5. Without a data directory nothing is kept.
 """
 
@@ -84,7 +84,7 @@ _POOLS_DECODER = msgspec.json.Decoder(Pools, dec_hook=_decode_hook)
 
 
 def write_atomically(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace a file: whoever reads it sees the old content or the new one."""
+    """Replace a file: readers see the old content or the new one."""
     temporary = path.with_suffix(path.suffix + ".new")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
         file.write(content)

@@ -89,7 +89,7 @@ class Steering:
         )
 
     def release(self, rule_id: int) -> None:
-        """Let go whoever waits at the rule, and remove it. Raises ValueError if there is none."""
+        """Release calls that wait at the rule, and remove it. Raises ValueError if there is none."""
         rule = self.rules.pop(rule_id, None)
         if rule is None:
             raise ValueError(f"there is no rule {rule_id}")

@@ -1,7 +1,8 @@
 """From a template to a VM: what is checked, what OpenNebula adds, and what is capacity rather than the user's.
 
 1. Checked in this order, with OpenNebula's words: MEMORY, CPU, VCPU, NAME, disks, networks. A disk is volatile (TYPE and
-   SIZE): there are neither images nor networks here, and whoever names one hears what `oned` says of one that is not there.
+   SIZE): there are neither images nor networks here, and a request that names one gets what `oned` says of one that is not
+   there.
 2. Attributes that OpenNebula knows go to TEMPLATE, all others to USER_TEMPLATE; NAME to neither.
 3. CONTEXT becomes a disk: it gets DISK_ID and TARGET, and `$VMID`, `$NAME` are filled in.
 """

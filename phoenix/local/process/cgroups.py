@@ -51,7 +51,7 @@ class Group:
         return _field(self.memory, name, "oom_kill")
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of everything that ever ran in the group; None if nobody counts it."""
+        """CPU time of everything that ever ran in the group; None if it is not counted."""
         if self.version == 2:
             return _field(self.paths[0], "cpu.stat", "usage_usec") / 1e6
         for path in self.paths:
@@ -177,7 +177,7 @@ class Cgroups:
 
 
 def tasks_max(cores: float) -> int:
-    """Processes and threads of a VM with so many real cores."""
+    """Processes and threads of a VM with this many real cores."""
     return PIDS_BASE + PIDS_PER_CORE * max(1, round(cores))
 
 

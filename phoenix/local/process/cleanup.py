@@ -1,7 +1,7 @@
 """What a VM's user has left outside its room: removed before that uid runs anything else.
 
 Theory of operation. A uid is used again, for the next job of the department, perhaps another person's. Whatever its files are
-closed to, they are open to their owner, so what one job left in a directory where everybody may write would be the next
+closed to, they are open to their owner, so what one job left in a directory where every user may write would be the next
 one's to read. The same holds for System V's shared memory, queues and semaphores, which belong to a uid and outlive processes.
 
 1. It looks at the entries of the machine's shared directories, and at nothing below what is another user's.

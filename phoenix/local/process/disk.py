@@ -11,8 +11,8 @@ Rules
      still has open.
   2. It is looked for no more than a twentieth of the time, and within `DU_S`; a VM that takes longer counts as the largest when
      room is short, and as nothing otherwise: the disk may be slow.
-  3. The reserve is for those who end jobs: journal, object store, logs.  Nobody is ended for it who holds less than
-     `LEAST_BYTES`: that would help nobody, something else fills the disk.  The same holds for a file system's number of files.
+  3. The reserve is for services that end jobs: journal, object store, logs.  No VM is ended for it that holds less than
+     `LEAST_BYTES`: that would not help, something else fills the disk.  The same holds for a file system's number of files.
 """
 
 from __future__ import annotations
@@ -92,13 +92,13 @@ class Disk:
             ended = False
             try:
                 ended = await self._look(short)
-            except Exception:  # whatever a job has made of its directories: the watch goes on
+            except Exception:  # whatever a job has made of its directories: the watch continues
                 _log.exception("disk use of VMs cannot be measured")
             took_s = time.monotonic() - began
             due_at = began if ended and was_short else time.monotonic() + max(EVERY_S, RESTS * took_s)
 
     async def _look(self, short: tuple[int, _Measure] | None) -> bool:
-        """Whether somebody was ended."""
+        """Whether a VM was ended."""
         vms = await asyncio.to_thread(self._held)
         sizes = await asyncio.to_thread(self._sizes, vms, self._devices, BYTES)
         over = [vm for vm, size in sizes.items() if math.isfinite(size) and size > self._quota_mb * MEGABYTE]

@@ -24,9 +24,9 @@ one exec, the job's own.
    path, since what runs in it knows that path.
 6. A life after the first one finds nothing of the one before: no process, no file, not its room's name.
 7. A VM is gone, and its host clear, whatever it has left, and however long that takes to remove: its room is closed, its uid is
-   nobody else's meanwhile.
+   no other VM's meanwhile.
 8. A VM that holds too much on the disk is killed (`disk`), and its job has failed, with the reason; on a disk that is almost
-   full it is emptied first, since nobody can be told while nothing can be written.
+   full it is emptied first, since nothing can be reported while nothing can be written.
 """
 
 # ruff: noqa: ARG002  # the contract names a host in every call; here all hosts are this machine
@@ -321,7 +321,7 @@ class ProcessDriver:
             raise DriverError(f"VM {vm.vm_id} cannot be frozen within {SAVE_DEADLINE_S:g} s: it continues") from None
 
     async def restore(self, vm: VmSpec, host: HostSpec) -> None:
-        """Continue, under the name that the guest has always had: memory goes on where it was."""
+        """Continue, under the name that the guest has always had: memory continues where it was."""
         entry = self._running(vm.vm_id)
         entry.guest.wake()
         entry.guest.door.awake.set()

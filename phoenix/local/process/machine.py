@@ -5,7 +5,7 @@ Rules
      next VM under the same uid (`cleanup`).
   2. A saved VM is on no host: its room is in a closed directory meanwhile.  It comes back under its old path, since what runs
      in it knows that path.
-  3. Whoever is cancelled, uid and control group are given back once and for all.
+  3. If the caller is cancelled, uid and control group are given back exactly once.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ProcessMachine:
                 os.kill(pid, number)
 
     def stopped(self, stuck: bool = False) -> bool:
-        """Nothing of it goes on.  `stuck`: what waits in the kernel without hearing signals counts as well."""
+        """Nothing of it continues.  `stuck`: what waits in the kernel without receiving signals counts as well."""
         return all(processes.state(pid) in ("TtZXD" if stuck else "TtZX") for pid in self.pids())
 
     def kill_all(self) -> None:
@@ -216,7 +216,7 @@ class ProcessMachine:
 
 
 def _told(leaving: asyncio.Future[None]) -> None:
-    """Of one that nobody waited for to the end."""
+    """Of one that was not waited for to the end."""
     if not leaving.cancelled() and (error := leaving.exception()) is not None:
         _log.warning("files of a VM cannot be removed: %s", error)
 

@@ -3,8 +3,8 @@ machine's network, a web instance.
 
 1. No job can go there: it has no right to.
 2. A resolver on the machine's loopback is none of the jobs'.  In a mount namespace of theirs `/etc/resolv.conf` names another
-   address for it, which `pasta` leads there; everything else is the machine's.  Whoever replaces the machine's file takes ours
-   away with it, so it is looked at before each start.
+   address for it, which `pasta` leads there; everything else is the machine's.  A process that replaces the machine's file
+   takes ours away with it, so it is looked at before each start.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 
 CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x20000
 MS_BIND, MS_REC_SLAVE = 0x1000, 0x84000
-RESOLVER = "169.254.1.1"  # link-local, and so nobody's beyond this machine
+RESOLVER = "169.254.1.1"  # link-local, and so without meaning beyond this machine
 RESOLV_CONF = "/etc/resolv.conf"
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -442,7 +442,7 @@ def main() -> int:
     os.dup2(null, 0)
     os.dup2(null, 1)
     # A terminal's Ctrl-C reaches the whole group; the nursery ends when the hypervisor does, not before. Caught, not
-    # ignored: exec puts a caught signal back to its default. What it was started with as ignored it goes on ignoring, so that
+    # ignored: exec puts a caught signal back to its default. What it was started with as ignored it keeps ignoring, so that
     # the cloud behaves as one; its children put that back themselves.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, _hear_nothing)

@@ -1,14 +1,14 @@
 """Removing what a stranger has left, whatever its shape: directories nested so deep that no path reaches them, or closed ones.
 
 `shutil.rmtree` calls itself for each level, or keeps a descriptor open in each: a job that makes 1,500 directories, one in the
-other, would end whoever clears up after it.
+other, would end the process that clears up after it.
 
 Rules
   1. It goes down by a name and up by `..`, so one descriptor is open however deep it is; what `..` leads to must be what it
      came from.
   2. No symbolic link is followed, at any level.
   3. What cannot be removed is passed over, and told at the end: everything else is gone then.
-  4. Nobody who owns the tree runs any more: names do not change hands meanwhile.
+  4. No process that owns the tree runs any longer: names do not change hands meanwhile.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The house: where rooms and programs are, and that their users can get in while nobody can look around.
+"""Where directories of VMs and programs are, and that their users can get in while others cannot look around.
 
 Theory of operation. A job runs under a uid that is not the cloud's, so its room and our programs must be reachable for
 strangers, while the data directory and other rooms must not be:
@@ -66,7 +66,7 @@ class House:
         for directory, mode in modes:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             directory.chmod(mode)
-        # A lock on a directory is how systemd-tmpfiles is told that it is in use, however old its files are.
+        # A lock on a directory tells systemd-tmpfiles that it is in use, however old its files are.
         self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_SH)
         self.python = _open_python(strangers)
@@ -127,7 +127,7 @@ class House:
 
 
 def _cleared(path: Path) -> None:
-    """What cannot be removed is told, and holds nobody up: no VM gets a room of that name again."""
+    """What cannot be removed is reported, and blocks nothing: no VM gets a directory of that name again."""
     try:
         remove(path)
     except OSError as error:
@@ -191,7 +191,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _runs_for_strangers(python: str) -> bool:
-    """Ask the interpreter itself, as nobody: reading permissions would miss libraries, links and wrappers."""
+    """Ask the interpreter itself, as the user nobody: reading permissions would miss libraries, links and wrappers."""
     code = "import sys, json, selectors; sys.exit(sys.version_info < (3, 8))"
     try:
         done = subprocess.run(

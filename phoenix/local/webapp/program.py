@@ -11,7 +11,7 @@ instances start while its users wait. It is copied next to the VMs and runs ther
 2. Where no control group limits it (PHOENIX_SELF_LIMIT=1), it holds itself to PHOENIX_CORES × PHOENIX_CORE_SHARE of a
    core: after each slice it pauses for as long as the slice would have taken on such a core.
 3. The queue is bounded; what exceeds it is answered 503 at once. A request whose client has gone leaves it, and what was
-   being worked on is dropped: nobody waits for it.
+   being worked on is dropped: its client has gone.
 4. SIGTERM: stop accepting, answer what has been asked, exit 0.
 """
 

@@ -13,7 +13,7 @@ Rules
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
       after it has shown that there is no VM with its tag
   X6  a VM of ours that the journal does not know is adopted if it is on HOLD for a live attempt's rank without one; else it
-      is an orphan: the vm_reconciler ends it.  Others' VMs are `foreign`, and nobody touches them
+      is an orphan: the vm_reconciler ends it.  Others' VMs are `foreign`, and are left alone
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Allocations:
         self.untold: dict[str, f.VmRefused] = {}  # unit -> what OpenNebula says; to be written once an attempt
         self.allocated: dict[str, f.VmAllocated] = {}  # to be journaled
         self.promised: dict[int, str] = {}  # id of a VM that is there -> key in `allocated` that takes it over
-        self.orphans: dict[int, Phase] = {}  # ids of ours that nobody wants, for the vm_reconciler to end
+        self.orphans: dict[int, Phase] = {}  # ids of our VMs that no attempt uses, for the vm_reconciler to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
@@ -68,7 +68,7 @@ class Allocations:
         self.waking.pop(key, None)
 
     def refuse(self, fact: f.VmAllocated) -> None:
-        """Our own fact came back void: the rank had a VM already, and nobody knows this one."""
+        """Our own fact came back void: the rank had a VM already, and no attempt uses this one."""
         self.allocated.pop(vm_key(fact.unit, fact.attempt, fact.rank), None)
         known = self.ledger.by_vm.get(fact.vm)
         if known is not None:
@@ -101,7 +101,7 @@ class Allocations:
         return key is not None
 
     def _resumed(self, want: Allocate, found_by: Finder) -> int | None:
-        """The VM that goes on as this rank; `_NOT_YET` if it is not ready, None if there is none."""
+        """The VM that continues as this rank; `_NOT_YET` if it is not ready, None if there is none."""
         saved = self.custody.index.saved.get(want.unit, {}).get(want.rank)
         if saved is not None:
             return saved
@@ -175,7 +175,7 @@ class Allocations:
         )
 
     def _refusals(self) -> list[f.VmRefused]:
-        """Of live attempts that nobody has been told of; the others are forgotten."""
+        """Of live attempts that have not been reported yet; the others are forgotten."""
         told = self.ledger.state.refusals
         for unit, fact in list(self.untold.items()):
             if told.get(unit) == fact.attempt or not self.custody.live(unit, fact.attempt):
@@ -196,7 +196,7 @@ class Allocations:
     # ------------------------------------------------------------------------------------------------------ X6: strangers
 
     def strangers(self, sights: list[Sight], strays: dict[int, str]) -> list[int]:
-        """Ids that nobody here knows: their tags are needed."""
+        """Ids unknown here: their tags are needed."""
         known, fresh = self.custody.index.vm_ids, {fact.vm: None for fact in self.allocated.values()}
         seen_before, saved = (known, strays, self.foreign, fresh, self.orphans), self.custody.state.saved
         return [
@@ -221,9 +221,7 @@ class Allocations:
             elif not self.strangers([sight], strays):
                 continue
             elif sight.vm in self.custody.state.saved:
-                if ticket > self.ledger.saved_at.get(
-                    sight.vm, 0
-                ):  # X7: resumed by a call that nobody waits for any more
+                if ticket > self.ledger.saved_at.get(sight.vm, 0):  # X7: resumed by a call that no longer has a waiter
                     self.orphans[sight.vm] = sight.phase
             else:
                 self._adopt_or_end(sight, tag[1:])

@@ -7,7 +7,7 @@ Theory of operation
 Rules
   1. `UNSURE` wherever the request may have arrived: the answer is then looked up, never guessed.  Only what OpenNebula itself
      has refused has surely not happened.
-  2. `away`: nothing at that address works as OpenNebula at the moment.  All calls pause, and whoever runs the cloud is told.
+  2. `away`: nothing at that address works as OpenNebula at the moment.  All calls pause, and the operators are informed.
   3. `LATER`: OpenNebula refuses the same of every VM (a quota, a permission): time or a person must change that.  It is no
      fault of the VM or of its host, so neither is given up.  The attempt waits no longer than its scheduler's start budget.
   4. Pauses double from `first_s` to `most_s`.  Who guesses passwords may be locked out: a refused login is asked rarely.
@@ -53,9 +53,9 @@ class Rule(NamedTuple):
     advice: str
 
 
-_AWAY_S: Final = 0.05, 1.0  # a restart of oned takes seconds: whoever waits for it should not wait for us as well
+_AWAY_S: Final = 0.05, 1.0  # a restart of oned takes seconds: clients that wait for it should not wait for us as well
 _VM_S: Final = 0.05, 5.0
-_STANDING_S: Final = 0.5, 30.0  # somebody must change something: at most two calls a minute for the whole cloud
+_STANDING_S: Final = 0.5, 30.0  # a person must change something: at most two calls a minute for the whole cloud
 _LOGIN_S: Final = (
     1.0,
     30.0,
@@ -124,6 +124,6 @@ RULES: Final[dict[Failure, Rule]] = {
 
 
 def pause_s(failure: Failure | None, failures: int) -> float:
-    """How long to wait after so many of them in a row."""
+    """How long to wait after this number of them in a row."""
     first_s, most_s = (RULES[failure].first_s, RULES[failure].most_s) if failure is not None else _VM_S
     return backoff_s(failures, first_s, most_s)

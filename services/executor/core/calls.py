@@ -29,7 +29,8 @@ class Allocate(msgspec.Struct, frozen=True):
 
 
 class Deploy(msgspec.Struct, frozen=True):
-    """Run the journaled VM `vm` on OpenNebula's host `one_id` (X1, second step).  `resumes`: it is saved, and goes on (X7)."""
+    """Run the journaled VM `vm` on OpenNebula's host `one_id` (X1, second step).  `resumes`: it is saved, and continues
+    (X7)."""
 
     key: str
     vm: int
@@ -54,7 +55,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class Migrate(msgspec.Struct, frozen=True):
-    """Let the running VM go on, without a pause, on OpenNebula's host `one_id` (X7)."""
+    """Let the running VM continue, without a pause, on OpenNebula's host `one_id` (X7)."""
 
     key: str
     vm: int
@@ -74,7 +75,7 @@ Call: TypeAlias = Allocate | Deploy | Terminate | Save | Migrate | Look
 
 class Outcome(StrEnum):
     """`OK`: done.  `REFUSED`: it has surely not happened, and will not.  `LATER`: the same, but it is refused of every VM,
-    until somebody changes that.  `GONE`: there is no such object.  `DENIED`: the login is wrong, whatever is asked.  `UNSURE`:
+    until a person changes that.  `GONE`: there is no such object.  `DENIED`: the login is wrong, for every call.  `UNSURE`:
     no answer in time; it may have happened."""
 
     OK = "ok"
@@ -107,7 +108,7 @@ class Phase(StrEnum):
     UNKNOWN = "unknown"  # its host does not say
     SAVED = "saved"  # stopped: its memory is on disk, and it is on no host
     OFF = "off"  # powered off, suspended, undeployed: it does not run, and could be resumed by hand
-    FAILED = "failed"  # a step failed; it does not go on by itself
+    FAILED = "failed"  # a step failed; it does not continue by itself
     OVER = "over"  # DONE, or not there any more: it can never run again
 
 
@@ -190,7 +191,7 @@ class PoolSeen(msgspec.Struct, frozen=True):
 
 
 class HostTold(msgspec.Struct, frozen=True):
-    """Somebody says that the host with OpenNebula's id `one_id` has changed: it is worth a look, no more."""
+    """A hint that the host with OpenNebula's id `one_id` has changed: it is worth a look, no more."""
 
     one_id: int
 

@@ -37,7 +37,7 @@ _decoder: Final = msgspec.msgpack.Decoder(LedgerState)
 
 
 class ExecutorCore:
-    VERSION = 4  # 2 did not know that starts are paused, 3 of whom it was told that no VM is allocated
+    VERSION = 4  # 2 lacked paused starts, 3 the attempts for which no VM could be allocated
 
     def __init__(self, custody: Custody) -> None:
         self.custody = custody

@@ -2,13 +2,13 @@
 
 Theory of operation
   A raw `HostSight` is what one answer says.  `HostHealth.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
-  lost), `apart` (nothing new is started there, what runs goes on), `usable`, and the size that it offers *us*.
+  lost), `apart` (nothing new is started there, what runs continues), `usable`, and the size that it offers *us*.
   What is remembered between sights is small, belongs to this leader alone and is never journaled.
 
 Rules
   1. Disabled: apart.  OpenNebula leaves the VMs of a disabled host alone (BEHAVIOUR.md), and so do we: its jobs run to their
-     ends, and nobody gets it before it is enabled.  It is no `host.lost`, which would end them; no `host.cordoned`, which is
-     the word of people by way of admission; and no description without capacity, since what runs there takes room.
+     ends, and the host is not granted before it is enabled.  It is no `host.lost`, which would end them; no `host.cordoned`,
+     which is the word of people by way of admission; and no description without capacity, since what runs there takes room.
   2. Late: no new sample of its monitoring for `monitor_late_s`: apart; for `monitor_lost_s`: bad.  The age of a sample is
      measured by our own clock from when it was seen first, so that no difference of clocks makes a host late, and grows by at
      most `STEP_S` from one look to the next, so that a clock that is set, or an OpenNebula that was away, makes none late.  A

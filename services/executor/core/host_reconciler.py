@@ -6,16 +6,16 @@ Theory of operation
   follows.
 
 Rules
-  1. Not seen, usable: described.  Described otherwise than seen: described anew.
+  1. Not seen, usable: described.  Described otherwise than seen: described again.
   2. Error, offline, late for too long in OpenNebula, or gone: a host in use is lost.  The same name with another id is another
      host: lost first.
-  3. Gone, and nobody's, and without open VMs: removed.  So is one that the configuration leaves out, once it is nobody's.
+  3. Gone, without holder, and without open VMs: removed.  So is one that the configuration leaves out, once it has no holder.
   4. Draining, lost or absent: cleared only if it is usable, or only set apart, no VM journaled for it is open, and a look
      begun after the last fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where
      many hosts wait, a pool.
   5. Set apart (disabled, late, left out, filled by others: `host_health`): `host.quarantined` for as good as ever, and for
-     nothing when that is over.  What runs there goes on; it is not granted and nothing is placed there.
-  6. What a host really uses is told when that has changed for good: `utilisation_reports`.
+     nothing when that is over.  What runs there continues; it is not granted and nothing is placed there.
+  6. What a host really uses is reported when that has changed permanently: `utilisation_reports`.
   7. Starts that fail again and again: `probation`; on most hosts at once: `site_fault`.
 """
 
@@ -53,7 +53,7 @@ class HostReconciler:
     def __init__(self, ledger: Ledger, timers: Timers) -> None:
         self.ledger, self.timers = ledger, timers
         self.custody = ledger.custody
-        self.polled = self.pool_wanted = self.suspicious = False  # the last: a look showed VMs that nobody knows
+        self.polled = self.pool_wanted = self.suspicious = False  # the last: a look showed unknown VMs
         self.seen: dict[str, HostSight] = {}
         self.news: dict[str, None] = {}
         self.empty: dict[str, int] = {}  # host -> ticket of the look that showed none of ours
@@ -103,7 +103,7 @@ class HostReconciler:
             self._tell(name)
 
     def _tell(self, name: str) -> None:
-        """Facts may follow, and who waits there may go on."""
+        """Facts may follow, and attempts that wait there may continue."""
         self.news[name] = None
         self.ledger.freed[f"h:{name}"] = None
 
@@ -176,7 +176,7 @@ class HostReconciler:
         self.news[name] = None
 
     def told(self, one_id: int) -> None:
-        """Somebody says that this host has changed.  What is so, a look says, or a pool if nobody knows the host."""
+        """A hint that this host has changed.  The truth comes from a look, or from a pool if the host is unknown."""
         name = next((n for n, sight in self.seen.items() if sight.one_id == one_id), None)
         if name is None:
             self.pool_wanted = True

@@ -2,14 +2,14 @@
 ranks want one.
 
 Theory of operation
-  The state is `ledger_state`'s (a snapshot is its encoding); all else is derived from custody and can be worked out anew.
+  The state is `ledger_state`'s (a snapshot is its encoding); all else is derived from custody and can be recomputed.
   `dirty`, `freed`, `rebound` and `refused` tell the planner what has changed since it looked last; nothing is scanned per fact.
   A VM has a reason to run (its attempt is live), or it is *doomed* (it must have left its host by `kill_by`), or *kept*: for
   the next job (lingering, parked), or, doomed as well, for a later attempt of its own (moving, saving).  `lifecycle.TOLD` says
   which event leads where; `_tell` looks it up, and nothing else changes an aim.
 
 Rules
-  1. An open VM is doomed if its attempt is not live, or if its host is not held (X4), but for those that are kept: it goes on
+  1. An open VM is doomed if its attempt is not live, or if its host is not held (X4), but for those that are kept: it continues
      as a later attempt, or waits for another job.
   2. A rank of a live attempt that never had a VM is wanted (X2: once it had one, never again).  Of an attempt that resumes: the
      VM that it had before (X7).
@@ -74,7 +74,7 @@ class Ledger:
         self.freed: dict[str, None] = {}  # "h:<host>", "u:<unit>": what was waited for may be there
         self.worn: dict[str, None] = {}  # hosts whose samples so far count no more (`utilisation_reports`)
         self.rebound: dict[str, str] = {}  # key under which a VM was known -> its new one
-        self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs that nobody knows
+        self.refused: list[f.VmAllocated] = []  # own facts that came back void: VMs of no attempt
         self.touched: dict[str, int] = {}  # host -> tick of the last fact about it or a VM on it (X5)
         self.saved_at: dict[int, int] = {}  # saved VM -> tick at which it was journaled
         self.tick = 0
@@ -164,7 +164,7 @@ class Ledger:
         at, host = self.custody.state.at, self.custody.state.hosts.get(self.custody.state.vms[key].host)
         unit = self.custody.state.units[self.custody.state.vms[key].unit]
         patience_s = grace.of_unit(self.custody, unit)
-        if host is not None and host.state not in ("draining", "lost"):  # nobody waits for it
+        if host is not None and host.state not in ("draining", "lost"):  # no attempt waits for it
             patience_s = max(self.policy.kill_s, patience_s if unit.grace_s is not None else 0.0)
         if aim in (Aim.SAVE, Aim.MOVE):
             patience_s = self._save_s(key)
@@ -260,7 +260,7 @@ class Ledger:
             self.state.refusals.pop(unit, None)
 
     def _wear(self, fact: f.Fact) -> None:
-        """What was told of some hosts is worth nothing any more."""
+        """What was reported of some hosts is no longer valid."""
         for name in worthless(fact):
             self.state.told.pop(name, None)
             self.worn[name] = None
@@ -516,7 +516,7 @@ class Ledger:
 
     def taken_over(self, host: str, now: float) -> tuple[str, ...]:
         """VMs that wait there, one for each rank that is placed there, has no VM yet and may take that one over.  They are in
-        nobody's way: the rank has the same room, in custody."""
+        no other's way: the rank has the same size, in custody."""
         units, taken = self.custody.state.units, dict[str, None]()
         for unit in map(units.__getitem__, self.custody.state.hosts[host].units if self.binding else ()):
             want = self.binding.get(vm_key(unit.id, unit.attempt, 0))
@@ -541,8 +541,8 @@ class Ledger:
         return used.fits_in(host.size.most(host.used))
 
     def in_the_way(self, key: str, now: float) -> list[str]:
-        """Those that wait on this VM's host for a job that nobody has for them, and must go so that it has room; none if that
-        does not help.  Who has waited longest goes first."""
+        """Those that wait on this VM's host for a job that does not come, and must go so that it has free capacity; none if
+        that does not help.  Who has waited longest goes first."""
         host = self.custody.state.vms[key].host
         taken = self.taken_over(host, now)
         waiting = [k for k in self.by_host.get(host, ()) if k != key and self.aim(k, now) in (Aim.LINGER, Aim.PARK)]
@@ -558,7 +558,8 @@ class Ledger:
         return host not in self.by_host and host not in self.leavers
 
     def is_left_behind(self, key: str) -> bool:
-        """It was to be saved, or to move, and is on lost hosts alone; its job is to go on with it, and does not know that."""
+        """It was to be saved, or to move, and is on lost hosts alone; its job is to continue with it, and does not know
+        that."""
         vm, hosts = self.custody.state.vms.get(key), self.custody.state.hosts
         if vm is None or vm.host not in hosts or hosts[vm.host].state != "lost":
             return False

@@ -49,7 +49,7 @@ class LedgerState(msgspec.Struct, kw_only=True):
     """`doomed`: key of an open VM -> when it is ended hard (UTC seconds); `kept`, `leaving`: as above; `rooms`: key of every
     open VM -> its room; `users`: unit -> whose it is, in departments whose warm VMs are their user's; `told`: host -> share of
     its cores in use, as `host.observed` said it last (`utilisation_reports`); `paused`: starts are (`site_fault`);
-    `refusals`: unit -> attempt of which it was told that OpenNebula allocates no VM."""
+    `refusals`: unit -> attempt for which OpenNebula was reported to allocate no VM."""
 
     doomed: dict[str, float] = {}
     kept: dict[str, Kept] = {}

@@ -3,7 +3,7 @@
 Theory of operation
   An `Aim` is what the journal wants of an open VM; facts change it, and time does (`TOLD`).  A `Phase` is what OpenNebula
   showed of it last.  Aim and phase together give the one `Act` that follows (`ASKED`).  So the order in which facts, answers
-  and polls come never matters: whoever looks again finds the same act.
+  and polls come never matters: every look finds the same act.
 
 Rules
   1. The tables are whole: a pair of aim and event that is not in `TOLD` changes nothing; every pair of aim and phase is in
@@ -25,8 +25,8 @@ class Aim(StrEnum):
     """What the journal demands of an open VM."""
 
     RUN = "running"  # its attempt is live: on the attempt's host
-    MOVE = "moving"  # its attempt goes on on another host: it runs until that is known, and is saved if that takes too long
-    SAVE = "saving"  # its attempt goes on later, wherever
+    MOVE = "moving"  # its attempt continues on another host: it runs until that is known, and is saved if that takes too long
+    SAVE = "saving"  # its attempt continues later, on any host
     LINGER = "lingering"  # its job has completed, and its guest may yet ask for another one
     PARK = "parked"  # its guest waits for another job
     END = "ending"  # it must end; gracefully until `kill_by`
@@ -36,13 +36,13 @@ class Aim(StrEnum):
 class Told(StrEnum):
     """What happens to a VM in the journal, or by the clock."""
 
-    CLOSED = "closed"  # its attempt is closed, reported or broken: it is not live any more, and does not go on
-    SUSPENDED = "suspended"  # its attempt is closed, and goes on later
-    MIGRATED = "migrated"  # its attempt is closed, and goes on elsewhere without a pause
+    CLOSED = "closed"  # its attempt is closed, reported or broken: it is no longer live, and does not continue
+    SUSPENDED = "suspended"  # its attempt is closed, and continues later
+    MIGRATED = "migrated"  # its attempt is closed, and continues elsewhere without a pause
     COMPLETED = "completed"  # its job has ended well, and its department keeps VMs warm
     PARKED = "parked"  # its guest waits for the next job
     BOUND = "bound"  # it is another attempt's from now on
-    UNSAVED = "unsaved"  # its job does not go on any more: it was cancelled, or a part is lost
+    UNSAVED = "unsaved"  # its job no longer continues: it was cancelled, or a part is lost
     EVICTED = "evicted"  # its room is wanted, or too many wait
     HOST_TAKEN = "host taken"  # its host is released or seized
     HOST_LOST = "host lost"

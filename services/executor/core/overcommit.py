@@ -36,7 +36,7 @@ NONE: Final = Overcommit()
 def cores_offered(cores: int, utilisation: float, offered_before: int, rule: Overcommit) -> int:
     """What a host of `cores` real cores offers now.
 
-    `utilisation`: the share of its cores in use, 0 to 1; not a number if nobody knows.  `offered_before`: the last answer for
+    `utilisation`: the share of its cores in use, 0 to 1; not a number if unknown.  `offered_before`: the last answer for
     this host, 0 if there is none."""
     full = int(cores * rule.ratio)
     if full <= cores:

@@ -3,7 +3,7 @@
 Theory of operation
   A failed start is a deploy that OpenNebula refused for what the host is, or a VM that failed before it ran.  That a host is in
   quarantine, why and until when is in the journal (`host.quarantined`); what is counted here is this leader's alone, so a new
-  leader begins to count anew, and knows from the journal who is on probation.
+  leader begins to count at 0, and reads from the journal which hosts are on probation.
 
 Rules
   1. After a failed start a host rests, longer with each in a row, so that a broken one does not eat attempts by the hundred.

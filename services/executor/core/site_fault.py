@@ -11,12 +11,12 @@ Rules
   1. It begins when starts failed on at least `HOSTS_MIN` hosts (two, if the cloud has no more), of at least `JOBS_MIN` jobs,
      within `WINDOW_S`, and on at least `MOST` of the hosts on which one has ended since, or is under way; the last start of
      each host counts.  An array is one job: what cannot start is then not the site.
-  2. While it lasts no host is blamed for a failed start, and a VM on HOLD whose deploy was refused goes on waiting.  Hosts that
+  2. While it lasts no host is blamed for a failed start, and a VM on HOLD whose deploy was refused keeps waiting.  Hosts that
      failed in it are forgiven as it begins (`Probation.forgive`): nothing is started there before it is over but what is tried.
   3. One start is tried at a time, each later than the one before; VMs take turns.  One that has not come up after `TRY_S` keeps
-     nobody from the next try, and ends the pause all the same if it comes up later.  What was deployed before the pause proves
-     nothing.
-  4. If no start is wanted for `FADES_S` it ends, too: nobody is kept waiting for a proof that nobody gives.
+     no attempt from the next try, and ends the pause all the same if it comes up later.  What was deployed before the pause
+     proves nothing.
+  4. If no start is wanted for `FADES_S` it ends, too: no start has to wait for a proof that cannot come.
   5. A VM that found no room (`probation.NO_ROOM`) says nothing of the site.
 """
 
@@ -31,9 +31,9 @@ from services.executor.core.ledger_state import PAUSED
 from services.executor.core.timers import Timers, backoff_s
 
 HOSTS_MIN: Final = 3  # two hosts of many may well break in the same half minute, as they share a rack
-HOSTS_FEW: Final = 2  # … of a cloud that has no more; of one host nobody can tell
+HOSTS_FEW: Final = 2  # … of a cloud that has no more; with one host the two cannot be told apart
 JOBS_MIN: Final = 2  # one job that cannot start anywhere is that job's trouble
-MOST: Final = 0.75  # a rack of half the hosts is quarantined host by host: the others go on
+MOST: Final = 0.75  # a rack of half the hosts is quarantined host by host: the others continue
 WINDOW_S: Final = 30.0  # a host's third failed start in a row comes within two seconds, a slow one's within this
 TRY_FIRST_S: Final = 0.5
 TRY_MAX_S: Final = 5.0  # so long after the site is well again all start; one in trouble is asked no more often
@@ -61,7 +61,7 @@ class SiteFault:
         self.failures = 0  # tries in a row that failed
         self.next_at = 0.0  # when the next may be made
         self.trying = ""  # the VM that is tried now …
-        self.until = 0.0  # … and until when nobody else is
+        self.until = 0.0  # … and until when no other is
         self.tried: dict[str, None] = {}  # all that were, in this pause
         self.wanted_at: float | None = None  # when a start was wanted last
 

@@ -2,19 +2,19 @@
 
 Theory of operation
   Measurements are no facts: a thousand hosts would fill the journal with them.  What schedulers decide on is in which band a
-  host is, most of the time.  So a host's use is told when it has mostly been in another band than the one told last.  The edges
-  are those at which somebody decides (`edges`).  What was told last is folded (`Ledger`); what is seen is this leader's alone,
-  so a new leader tells nothing twice, and may tell a little later.
+  host is, most of the time.  So a host's use is reported when it has mostly been in another band than the last report.  The
+  edges are those at which a service decides (`edges`).  The last report is folded (`Ledger`); what is seen is this leader's
+  alone, so a new leader tells nothing twice, and may tell a little later.
 
 Rules
   1. Told is the median of the samples of the last `HOLD_S`, at least `SAMPLES`, once they span so long; of the two in the
-     middle the one nearer to what was told last.  One sample is no measure: OpenNebula's says what a few seconds were like.
-  2. Told if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be told again and again.
-  3. Samples count anew after each telling, so a host tells once in `HOLD_S` at most.
-  4. A VM that was moved to or from a host, or the host's clearing, makes what was told worthless (`domain.observed`): it is
-     forgotten, and told anew by rule 1.  Only samples that are new since then count; the first may still have been taken
+     middle the one nearer to the last report.  One sample is no measure: OpenNebula's says what a few seconds were like.
+  2. Reported if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be reported again and again.
+  3. Samples start again after each report, so a host reports once in `HOLD_S` at most.
+  4. A VM that was moved to or from a host, or the host's clearing, invalidates its report (`domain.observed`): it is
+     forgotten, and reported again by rule 1.  Only samples that are new since then count; the first may still have been taken
      before, hence two.
-  5. Nothing is told of a host of which there is no sample.
+  5. Nothing is reported of a host without a sample.
 """
 
 from __future__ import annotations

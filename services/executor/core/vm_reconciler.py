@@ -14,9 +14,9 @@ Rules (X2, X6: `allocations`)
   X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
       there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a migration or a deploy (the first
       one, too) whose outcome was never learned (`doubted`): it is ended rather than saved.  One that was to be saved or moved,
-      on a host that is lost, is ended in the journal, so that its job begins anew: X6 and X5 deal with what may still run there
-  A sight counts only if its poll was begun after the last call about that VM had ended.  A VM that moves runs *elsewhere* until
-  it is seen on its attempt's host; a poll that does not say where it runs says nothing.
+      on a host that is lost, is ended in the journal, so that its job starts again: X6 and X5 deal with what may still run
+  there A sight counts only if its poll was begun after the last call about that VM had ended.  A VM that moves runs *elsewhere*
+  until it is seen on its attempt's host; a poll that does not say where it runs says nothing.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
 """
@@ -197,7 +197,7 @@ class VmReconciler:
         self._end_orphans()
 
     def strangers(self, sights: list[Sight]) -> list[int]:
-        """Ids that nobody here knows: their tags are needed."""
+        """Ids unknown here: their tags are needed."""
         return self.allocations.strangers(sights, self.strays)
 
     # -------------------------------------------------------------------------------------------------------- settling
@@ -242,7 +242,7 @@ class VmReconciler:
         return True
 
     def _evict(self, key: str, now: float) -> None:
-        """Whoever waits for a job makes room."""
+        """VMs that wait for a job make room."""
         vms = self.custody.state.vms
         for other in self.ledger.in_the_way(key, now):
             if not self.allocations.is_promised(vms[other].vm):
@@ -334,7 +334,7 @@ class VmReconciler:
             self.ended[observed.key] = self._why_not_kept(observed.key, now) or "terminated"
 
     def _why_not_kept(self, key: str, now: float) -> str:
-        """Why one that waited for a job did not go on waiting; empty for any other."""
+        """Why one that waited for a job did not keep waiting; empty for any other."""
         vm, kept = self.custody.state.vms[key], self.ledger.state.kept.get(key)
         if vm.parked_at is None:
             return ""
@@ -419,7 +419,7 @@ class VmReconciler:
 
     def _watch_stuck(self, observed: ObservedVm, now: float) -> None:
         """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
-        left behind: what may still run there is nobody's (X6)."""
+        left behind: what may still run there has no owner (X6)."""
         if observed.hard_first is None or not observed.host:
             return
         hosts, left = self.custody.state.hosts, self._not_left(observed)
@@ -441,7 +441,7 @@ class VmReconciler:
     # ------------------------------------------------------------------------------------------------------------- calls
 
     def calls(self, now: float, limit: int) -> list[Call]:
-        """At most `limit` calls, which count as in flight from now on.  Ends first: somebody waits for the room."""
+        """At most `limit` calls, which count as in flight from now on.  Ends first: others wait for their capacity."""
         found: list[Call] = []
         while self.terminates and len(found) < limit:
             found.append(self._termination(_pop(self.terminates), now))

@@ -3,12 +3,12 @@
 Theory of operation
   Every answer and every failure passes here.  *Down* is: the last thing heard was a failure that says that nothing there works
   as OpenNebula (`call_errors`, `away`); one answer ends it.  *Hindered* is: OpenNebula answers, and refuses the same of
-  every VM; the next success of that method ends it, or that nobody has met it for FADES_S.
+  every VM; the next success of that method ends it, or that no call has met it for FADES_S.
 
 Rules
-  1. While it is down calls pause, longer with each failure in a row (`call_errors.pause_s`), and go on with the first answer.
+  1. While it is down calls pause, longer with each failure in a row (`call_errors.pause_s`), and resume with the first answer.
   2. The log tells of the first failure of a kind, again each TELL_AGAIN_S while it lasts, and of its end: never of each one.
-  3. `ailing` is said only after TELL_AFTER_S: a lost connection now and then is nobody's business.
+  3. `ailing` is reported only after TELL_AFTER_S: a lost connection now and then needs no attention.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from services.runtime.log import Log
 
 TELL_AGAIN_S: Final = 60.0
 FADES_S: Final = 90.0  # what is still wanted is tried again within 30 s
-TELL_AFTER_S: Final = 2.0  # longer than a restart of the embedded server; a restart of oned may be told
+TELL_AFTER_S: Final = 2.0  # longer than a restart of the embedded server; a restart of oned may be reported
 
 
 class Trouble(NamedTuple):
@@ -109,7 +109,7 @@ class Endpoint:
         self._row, self._paused_until = 0, 0.0
 
     def ailing(self) -> list[str]:
-        """Sentences for whoever runs the cloud; none if all is well."""
+        """Sentences for the operators; none if all is well."""
         troubles = [*([self.down] if self.down is not None else ()), *self.hindered().values()]
         now = self._clock()
         return [self.sentence(t.failure, t.why) for t in troubles if now - t.since >= TELL_AFTER_S]

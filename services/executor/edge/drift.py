@@ -2,7 +2,7 @@
 
 Theory of operation
   Differences come and go: a VM that has ended is one until the journal says so, a moment later.  So what matters is how long
-  one lasts; it is compared after each look at a whole pool, and when somebody asks.
+  one lasts; it is compared after each look at a whole pool, and on request.
 
 Rules
   1. *stray*: a VM with our tag that the journal does not know (X6).  *missing*: one that the journal has open, and of which a

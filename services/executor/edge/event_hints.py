@@ -1,18 +1,18 @@
 """What OpenNebula's event stream told of our VMs, and how far it may be relied on.  No clock and no I/O: times are given.
 
 Theory of operation
-  The stream is a publisher, not a queue, and nobody signs it: an event may be lost, late, or somebody's invention.  So it is
+  The stream is a publisher, not a queue, and it is not signed: an event may be lost, late, or forged.  So it is
   hearsay.  It says *which* VM to look at *now*; what is so, only a look says.  A *hint* is such a VM with the phase it was
   told to be in; it stays until a look shows that phase, or LOOKS_MAX looks did not.
 
 Rules
-  1. Nothing that was told is ever a sight: an event has no place in the order of our own calls (it may have been sent before
+  1. No event is ever a sight: an event has no place in the order of our own calls (it may have been sent before
      a call whose answer overtook it), and a forged DONE would otherwise start a job twice.
   2. A hint about a VM with a call in flight waits for the call's end: a look before it would not count.
-  3. The stream is *trusted* while it is connected and the last PROOF_MIN changes that looks found had all been told, by
-     GRACE_S after the look at the latest.  One change that was not told ends that, and the proof begins anew.  Trust only
-     makes polls rarer, never less; so whoever forges events can slow the executor down to its fallback, and no further.
-  4. Everything has a limit: hints are only of VMs that are ours, TOLD_MAX of what was told is kept, the oldest goes first.
+  3. The stream is *trusted* while it is connected and events had announced the last PROOF_MIN changes that looks found, by
+     GRACE_S after the look at the latest.  One change without an event ends that, and the proof begins again.  Trust only
+     makes polls rarer, never less; so forged events can slow the executor down to its fallback, and no further.
+  4. Everything has a limit: hints are only of VMs that are ours, TOLD_MAX announcements are kept, the oldest goes first.
 """
 
 from __future__ import annotations
@@ -28,7 +28,11 @@ GRACE_S: Final = 1.0  # from a look that found a change to its event: two ways f
 LOOKS_MAX: Final = 3  # oned tells of a change just before its database has it
 AGAIN_S: Final = 0.02  # before the second look; doubles
 TOLD_MAX: Final = 20_000  # changes told and not observed yet: a pool of 5,000 VMs that all start and end, twice
-_UNTOLD: Final = (Phase.HELD, Phase.MOVING, Phase.ELSEWHERE)  # nothing follows, or it is our own word for what is told
+_UNTOLD: Final = (
+    Phase.HELD,
+    Phase.MOVING,
+    Phase.ELSEWHERE,
+)  # nothing follows, or it is our own name for what is announced
 SETTLED: Final = tuple(phase for phase in Phase if phase not in _UNTOLD)  # of these changes events are asked for
 
 
@@ -45,17 +49,17 @@ class Hearsay:
     def __init__(self) -> None:
         self.hints: dict[int, Hint] = {}
         self.connected = False
-        self.missed = 0  # changes of which nobody told
+        self.missed = 0  # changes that no event announced
         self._proven = 0
         self._told: dict[tuple[int, Phase], None] = {}
-        self._owed: dict[tuple[int, Phase], float] = {}  # changes seen before they were told -> until when
+        self._owed: dict[tuple[int, Phase], float] = {}  # changes seen before their events -> until when
 
     @property
     def trusted(self) -> bool:
         return self.connected and self._proven >= PROOF_MIN
 
     def connection(self, connected: bool) -> None:
-        """The stream begins or breaks off: what it tells has to prove itself anew."""
+        """The stream begins or breaks off: its events have to prove themselves again."""
         self.connected = connected
         self._proven = 0
         self._told.clear()
@@ -63,7 +67,7 @@ class Hearsay:
 
     @property
     def owed(self) -> bool:
-        """Whether changes were seen that may yet be told."""
+        """Whether changes were seen whose events may still come."""
         return bool(self._owed)
 
     def told(self, vm: int, phase: Phase) -> None:
@@ -107,7 +111,7 @@ class Hearsay:
             hint.not_before = now + AGAIN_S * 2.0 ** (hint.looks - 1)
 
     def changed(self, vm: int, phase: Phase, now: float) -> None:
-        """A look found that `vm` has changed to `phase`: had it been told?"""
+        """A look found that `vm` has changed to `phase`: had an event announced it?"""
         if not self.connected or phase not in SETTLED:
             return
         if (vm, phase) in self._told:
@@ -117,7 +121,8 @@ class Hearsay:
             self._owed.setdefault((vm, phase), now + GRACE_S)
 
     def overdue(self, now: float) -> bool:
-        """Whether a change was not told in time: it ends the trust there was.  Asked again and again, it is True once."""
+        """Whether the event of a change did not come in time: it ends the trust there was.  Asked repeatedly, it is True
+        once."""
         late = [what for what, until in self._owed.items() if until <= now]
         for what in late:
             del self._owed[what]

@@ -9,7 +9,7 @@ Theory of operation
 Rules
   1. What comes is untrusted: no signature, no encryption, whatever the address answers.  A topic of another shape, or longer
      than TOPIC_MAX, is counted and forgotten; a message beyond MESSAGE_MAX ends the connection (ZeroMQ does).
-  2. ZeroMQ connects again by itself, for ever, and asks a silent peer for a sign of life; each end and begin is told, since
+  2. ZeroMQ connects again by itself, for ever, and asks a silent peer for a sign of life; each end and begin is reported, since
      what was published between them is lost.
   3. Nothing here decides anything: `event_hints` says what a hint is worth.
   Source: the recorded stream (tests/conformance/recordings/events.jsonl.gz); upstream `src/hm`.
@@ -40,7 +40,7 @@ HEARTBEAT_MS: Final = 2_000
 DEAD_MS: Final = 6_000
 AGAIN_MS: Final = 100
 AGAIN_MAX_MS: Final = 5_000
-NAMES_MAX: Final = 256  # pairs that are remembered; there are about 80 in use, and whoever forges more gains nothing
+NAMES_MAX: Final = 256  # pairs that are remembered; there are about 80 in use, and forging more gains nothing
 _TOPIC: Final = re.compile(rb"EVENT STATE (VM|HOST)/([A-Z_]{1,40})/([A-Z_]{0,48})/([0-9]{1,18}) ?\Z")
 
 

@@ -223,7 +223,7 @@ class ExecutorEdge(Edge):
             self._poller.hurry(_untold(result))
 
     def _note(self, result: Result) -> None:
-        """Pause, go on, and tell."""
+        """Pause, resume, and report."""
         call = result.call
         if not result.failure:
             self._endpoint.answered(method_of(call))

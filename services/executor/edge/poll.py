@@ -1,4 +1,5 @@
-"""When OpenNebula is looked at: what is told or in transition soon, whole pools as rarely as their cost and the news allow.
+"""When OpenNebula is looked at: what is announced or in transition soon, whole pools as rarely as their cost and the news
+allow.
 
 Theory of operation
   Three polls.  *Targeted*: `vmpool.infoset` of the ids that events told of, and of those in transition.  *Audit*: every VM that
@@ -6,10 +7,10 @@ Theory of operation
   first comes 20 ms after the last one, slower while nothing happens, and each of the others every `poll_s`, but takes at most
   one part in SHARE of the time, however large the pools are.
 
-  With a stream (`events`) that has proved itself (`event_hints`), a change is looked at as it is told, so polling is only the
-  fallback and the audit: what is in transition is polled each WATCH_TRUSTED_S, pools RARER times less often.  Then the cost
+  With a stream (`events`) that has proved itself (`event_hints`), a change is looked at as it is announced, so polling is only
+  the fallback and the audit: what is in transition is polled each WATCH_TRUSTED_S, pools RARER times less often.  Then the cost
   grows with what changes, and not with all VMs.  A stream that tells nothing costs nothing: the first poll that finds a change
-  of which nobody told ends the trust, and everything is polled as without it, at once.
+  that no event announced ends the trust, and everything is polled as without it, at once.
 
   Of OpenNebula's filters an audit uses the state (not DONE: the pool of all VMs only grows).  Not the owner: one whose owner
   was changed would seem to have gone, and whose VMs the others on a host are would have to be asked one by one (X5, and what
@@ -17,13 +18,14 @@ Theory of operation
 
 Rules
   1. A poll gets its ticket before it is begun.
-  2. VMs that nobody knows are judged only after their tags were read and the journal was folded to its end as read after that
+  2. Unknown VMs are judged only after their tags were read and the journal was folded to its end as read after that
      (X6).  If either fails, nothing of the whole poll is observed.
   3. A poll that fails is tried again after `poll_s`, or later while OpenNebula is not to be asked at all (`circuit_breaker`).
-  4. An event only says where to look (`event_hints`, rule 1); what nobody will tell (a refused call) is looked at without one.
+  4. An event only says where to look (`event_hints`, rule 1); what no event announces (a refused call) is looked at without
+     one.
   5. Between two targeted polls lies GAP_S, however many events come: a flood of them costs one poll of WATCHED_MAX ids each.
   6. An event about a host is looked into at once; those that follow within HOSTS_GAP_S wait for its end, together: a flood of
-     them, or somebody's invention, costs no more than polling would.
+     them, or forged, costs no more than polling would.
 """
 
 from __future__ import annotations
@@ -74,7 +76,7 @@ class Observer(Protocol):
 
 
 class Poller:
-    """`observe` is told what was seen.  Also the event stream's listener."""
+    """`observe` receives what was seen.  Also the event stream's listener."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class Poller:
         self._hosts_told: dict[int, None] = {}  # OpenNebula's ids of hosts of which events wait (rule 6)
         self._hosts_passed_at = float("-inf")
 
-    # ----------------------------------------------------------------------------------------------------- what is told
+    # --------------------------------------------------------------------------------------------------------------- hints
 
     def told(self, told: Told) -> None:
         """An event."""
@@ -226,7 +228,7 @@ class Poller:
             asyncio.get_running_loop().call_later(GRACE_S, self._look_back)
 
     def _look_back(self) -> None:
-        """A change was found a while ago: it should have been told by now."""
+        """A change was found a while ago: its event should have come by now."""
         trusted, missed = self._hearsay.trusted, self._hearsay.missed
         if not self._hearsay.overdue(time.monotonic()):
             return

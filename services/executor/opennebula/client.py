@@ -54,7 +54,7 @@ _EXCEPTIONS: Final[dict[int, type[Exception]]] = {
     0x1000: pyone.OneApiException,
     0x2000: pyone.OneInternalException,
 }
-_ALL, _NEWEST, _OLDEST, _NOT_DONE = -2, -1, -1, -1  # one.vmpool.info: everybody's, no range, not DONE
+_ALL, _NEWEST, _OLDEST, _NOT_DONE = -2, -1, -1, -1  # one.vmpool.info: of all users, no range, not DONE
 _HOST_USABLE: Final = (1, 2)  # MONITORING_MONITORED, MONITORED
 _HOST_BAD: Final = {3: "error", 5: "error", 8: "offline"}
 _HOST_APART: Final = (4, 7)  # DISABLED, MONITORING_DISABLED

@@ -123,7 +123,7 @@ class Site:
         try:
             session = load_session(self._config)
         except Stop:
-            return False  # it is being written; the old one goes on being refused, and that is told
+            return False  # it is being written; the old one is still refused, and that is reported
         changed, self._session = session != self._session, session
         return changed
 

@@ -1,7 +1,7 @@
 """An HTTP answer with a deadline for all of it.
 
 `http.client` has a time-out for each piece alone: an answer that comes byte by byte, a head without end, or `100 Continue`
-again and again would keep its thread for ever.  Here whoever reads has what is left of the deadline, and no longer.
+again and again would keep its thread for ever.  Here a reader has what is left of the deadline, and no longer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules
   1. The class of the exception decides where it can; then what OpenNebula says, in the words of a recorded `oned` 7.4: one code
      stands for a quota, a missing permission and a template that is not allowed.
-  2. A fault that says that the request was not understood has surely not happened; of any other nobody knows.
+  2. A fault that says that the request was not understood has surely not happened; of any other that is unknown.
 """
 
 from __future__ import annotations

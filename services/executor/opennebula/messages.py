@@ -1,4 +1,4 @@
-"""OpenNebula's words as they are told: in one line, bounded, harmless to a terminal, without what could be a secret."""
+"""OpenNebula's messages as they are reported: in one line, bounded, harmless to a terminal, without what could be a secret."""
 
 from __future__ import annotations
 

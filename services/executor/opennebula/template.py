@@ -1,4 +1,4 @@
-"""The text of a VM's template: what OpenNebula is told, with every value quoted so that none can break out of its place.
+"""The text of a VM's template, as sent to OpenNebula, with every value quoted so that none can break out of its place.
 
 Theory of operation
   OpenNebula's template syntax knows ``NAME = "value"`` and ``NAME = [ A = "1", B = "2" ]``; within quotes only ``\\"`` is an
@@ -123,7 +123,7 @@ class Templates:
 
 
 def _booting(disks: Any, image: str) -> list[Any]:
-    """The DISKs with `image` in the place of the first IMAGE."""
+    """The DISKs with `image` instead of the first IMAGE."""
     found = list(disks) if isinstance(disks, list | tuple) else [disks]
     for index, disk in enumerate(found):
         names = [name for name in disk if name.upper() == "IMAGE"] if isinstance(disk, Mapping) else []

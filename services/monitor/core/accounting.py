@@ -3,7 +3,7 @@
 Theory of operation
   Between two facts nothing changes, so every sum is level times time.  Each department has one set of levels (hosts held,
   occupied, draining, own, …) that is added up when one of them changes; each open attempt is added up when it is over.  What
-  is still going on when somebody asks is closed off in a copy (`as_of`): asking changes nothing, and no clock is read here.
+  is still running at the time of a read is closed off in a copy (`as_of`): a read changes nothing, and no clock is read here.
 
 Rules
   1. Void facts count nothing.  Custody has folded the fact before; what was before it is remembered here.
@@ -11,7 +11,7 @@ Rules
      (as fair share counts: `services.scheduler.core.state.usage`, rules 1 to 3).  A broken one is its scheduler's to close.
   3. Work is what ran since the guests called, or since the last checkpoint, until the attempt was broken or closed.  It is lost
      when the attempt is closed to be run again because its host was taken or production needed its room; if the unit is
-     killed, so is what it had saved.  What was suspended is lost with an attempt that goes on from it.  What is thrown away
+     killed, so is what it had saved.  What was suspended is lost with an attempt that continues from it.  What is thrown away
      because a host or VM failed, or saving it did, is counted apart (`failed`).  Over its time, cancelled, failed by itself:
      not lost.
   4. A late success, or a checkpoint in the grace time, takes back what its attempt had lost, where it was counted; the unit
@@ -19,12 +19,13 @@ Rules
   5. To whom: the departments that claim the host, as the notice names them, in equal parts; if it names none, the reason; to
      production of the same department: `OWN_PRODUCTION`.
   6. Lent = max(0, own - held), borrowed = max(0, held - own), at every moment; what is its own says `sharing.lending`.  A
-     draining host is held by nobody.  A cordoned one is nobody's own (`sharing.host_ownership`): its holder has it, and neither
+     draining host has no holder.  A cordoned one has no owner (`sharing.host_ownership`): its holder has it, and neither
      borrows it nor has lent another for it.
   7. A host is taken back by notice if its department held more than its quota when it gave it up.
   8. What was measured since the last full hour is `fresh`.  With the first fact of another hour everything is added up to the
      full hour before it, becomes `news` for the history, and goes into the book: both have the same sums.
-  9. Who has a time of its own waits from then on, not from its submission; who is cancelled by nobody has missed it (`leases`).
+  9. A lease with a start time waits from then on, not from its submission; one cancelled without a user has missed it
+     (`leases`).
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _KEPT: Final = (Disposal.SUSPEND, Disposal.MIGRATE)
 
 
 class Accounting:
-    """`jobs`: the read model's, as they are before the fact that is told."""
+    """`jobs`: the read model's, as they are before the fact is folded."""
 
     def __init__(self, custody: Custody, jobs: dict[str, Job], state: State | None = None) -> None:
         self.custody, self.jobs = custody, jobs
@@ -107,7 +108,7 @@ class Accounting:
         return other.book
 
     def to_tell(self, now: int) -> list[Buckets]:
-        """All that the history has not been told, as it would be if a fact came at `now`, and what is fresh then."""
+        """All that the history does not have yet, as it would be if a fact came at `now`, and what is fresh then."""
         other = self._ahead(now)
         return [self.state.fresh, *other.news.hours, other.state.fresh]
 
@@ -167,7 +168,7 @@ class Accounting:
             run.since = self.state.at
 
     def _close(self) -> None:
-        """What was measured goes into the book, and is told."""
+        """What was measured is added, and reported."""
         state, fresh = self.state, self.state.fresh
         if fresh.kept:
             self.news.hours.append(fresh)
@@ -360,8 +361,8 @@ class Accounting:
         self._account(name, loss, 1)
 
     def _unsaved(self, name: str) -> None:
-        """It waits to go on, and what was suspended turns out to be lost: all of it, or its start alone, if a checkpoint in the
-        grace time has saved what it did."""
+        """It waits to continue, and what was suspended turns out to be lost: all of it, or its start alone, if a checkpoint in
+        the grace time has saved what it did."""
         work = self.state.work.get(name)
         if work is not None:
             of = self._key(name, self.custody.state.units[name].dept)

@@ -22,7 +22,7 @@ PRESENT: Final = ("free", "held", "draining")
 
 
 class HostTime:
-    """`config`: as it is before the fact that is told."""
+    """`config`: as it is before the fact is folded."""
 
     def __init__(self, custody: Custody, state: State, config: CloudConfig | None) -> None:
         self.custody, self.state, self.config = custody, state, config

@@ -36,8 +36,8 @@ class Whereabouts(msgspec.Struct, array_like=True):
 
 
 class Work(msgspec.Struct, array_like=True):
-    """Core-milliseconds of a unit that are not lost while it may go on.  `risked`: ran in attempts that were suspended; `kept`:
-    saved by checkpoints."""
+    """Core-milliseconds of a unit that are not lost while it may continue.  `risked`: ran in attempts that were suspended;
+    `kept`: saved by checkpoints."""
 
     risked: int = 0
     kept: int = 0

@@ -3,7 +3,7 @@
 Rules
   1. A guest counts from the beginning of its VM, so what it says of an attempt that went on from another contains what that one
      had used.  An attempt's own is what came since, as far as it is known how much there was before (`own_cpu_s`).
-  2. What nobody has said is unknown, and not 0.
+  2. What no source has reported is unknown, and not 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Attempt(msgspec.Struct, kw_only=True):
     draining_at: float | None = None  # of an instance: since when no new session goes there
     broken: Broken | None = None
     terminated: bool = False  # its guest had told its script to end
-    life: int = 1  # the attempt with which what it goes on with began
+    life: int = 1  # the attempt with which what it continues with began
     ranks_heard: int | None = None  # whose figures these are, if no report says them; and when they were heard
     heard_at: float | None = None
 

@@ -74,7 +74,8 @@ class Span(msgspec.Struct, array_like=True):
 
 
 class Site(msgspec.Struct, array_like=True):
-    """What nobody held, and what there was.  Host-milliseconds; `cores`: core-milliseconds of all hosts but lost and absent."""
+    """What had no holder, and what there was.  Host-milliseconds; `cores`: core-milliseconds of all hosts but lost and
+    absent."""
 
     hosts: int = 0
     free: int = 0
@@ -178,7 +179,8 @@ class Buckets(msgspec.Struct, kw_only=True):
                 self.rows += len(merged.rows)
 
     def absorb(self, other: Buckets) -> None:
-        """Add what was measured elsewhere.  What is taken back from a row that has lost its name is taken from nobody's."""
+        """Add what was measured elsewhere.  What is taken back from a row that has lost its name is taken from the row without
+        one."""
         for begin, bucket in other.kept.items():
             mine = self.bucket(begin)
             add(mine.site, bucket.site)
@@ -257,7 +259,7 @@ class Buckets(msgspec.Struct, kw_only=True):
                 return
             bucket = self.kept[start]
             before, named = len(bucket.rows), list(bucket.rows.items())
-            bucket.rows.clear()  # in place: whoever adds to the bucket holds this dict
+            bucket.rows.clear()  # in place: callers that add to the bucket hold this dict
             for name, row in named:
                 add(bucket.rows.setdefault(nobody(name), Row()), row)
             self.rows += len(bucket.rows) - before

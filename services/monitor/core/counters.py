@@ -89,7 +89,7 @@ class Tallies:
         }
 
     def used(self, dept: str, cpu_s: float) -> None:
-        """Jobs have used so much more, by the word of their guests."""
+        """Jobs have used this much more, as their guests reported."""
         if cpu_s > 0:
             self.state.cpu_s[dept] = self.state.cpu_s.get(dept, 0.0) + cpu_s
 

@@ -1,14 +1,14 @@
-"""Since when hosts are empty, and which of them could be switched off: reported to people, acted on by nobody.
+"""Since when hosts are empty, and which of them could be switched off: reported to people, without any action.
 
 Source: I. Farfán Estrada, MSc thesis, CIC-IPN 2012, 2.5 and 4.2.1: a node that has had nothing to do for a while is a candidate
 for power saving.  Who switches hosts off, and on again when they are wanted, is the site.
 
 Rules
   1. Empty: free, or held by a department, with no live attempt and no VM journaled for it; a VM that waits for its next job is
-     one.  What is draining, lost or absent is not empty: nobody knows yet.
+     one.  What is draining, lost or absent is not empty: its state is unknown.
   2. Since: the journal's time of the fact after which it was so first.  A host that is granted while it is empty stays so.
   3. A candidate has been empty for `[power] idle_s`.  A cordoned one may be: it is even less wanted.  One in quarantine may
-     not: somebody has to see to it.
+     not: a person has to see to it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Idle:
 
     def __init__(self, custody: Custody, since: dict[str, float]) -> None:
         self.custody, self.since = custody, since
-        self._on: dict[str, dict[str, None]] = {}  # unit -> hosts that it may have left; made anew as it goes
+        self._on: dict[str, dict[str, None]] = {}  # unit -> hosts that it may have left; rebuilt as it moves
         self.handlers: Handlers = dict.fromkeys(_CONCERNS, self._fold)
         for name, host in custody.state.hosts.items():
             self._note(name, host)

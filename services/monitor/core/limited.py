@@ -6,7 +6,7 @@ Theory of operation
 
 Rules
   1. The answer names the limit and whose it is; how much is used changes too often for a list (`phoenix why` tells it).
-  2. A new configuration counts everything anew.
+  2. A new configuration starts the count again.
   3. All here is derived from the jobs and custody, and is no part of a dump.
 """
 

@@ -1,10 +1,10 @@
-"""How busy web departments are, as last observed; and since when nobody says it.
+"""How busy web departments are, as last observed; and since when no signal reports it.
 
 Rules
   1. Silent is whose number the scheduler holds for want of a signal (`signal_missing`).  Another demand in between, by a person
      or a timetable, ends that only until the scheduler says so again, which it does at once.
-  2. Since: the last word of the load, as in `phoenix why`; where nobody ever told load, the last claim; where nobody ever said
-     anything, when that was missed first.  So the time stays the same, whatever else moves the number, until somebody is heard.
+  2. Since: the last report of the load, as in `phoenix why`; without any, the last claim; without any signal,
+     when that was missed first.  So the time stays the same, whatever else moves the number, until a signal arrives.
   3. A rate is a word of the load if it has a target, its own or the department's (`requests_per_instance`).
 """
 
@@ -82,6 +82,6 @@ def _tells_load(fact: f.LoadObserved, config: CloudConfig | None) -> bool:
 
 
 def closed(state: State, dept: str) -> None:
-    """The department is gone: nobody misses its signal."""
+    """The department is gone: its signal is no longer missed."""
     for known in (state.last, state.silent, state.unheard):
         known.pop(dept, None)

@@ -79,14 +79,14 @@ class _State(msgspec.Struct, kw_only=True):
     tallies: counters.State = msgspec.field(default_factory=counters.State)
     moves: moves.State = msgspec.field(default_factory=moves.State)
     paused: Reason | None = None  # of VMs that wait while starts are: why
-    holds: dict[str, Reason] = {}  # unit that nobody held, but that never starts -> why
+    holds: dict[str, Reason] = {}  # unit held without a user, because it never starts -> why
     told: tuple[int, int] = (0, 0)  # place of the last valid fact: what is kept beside a snapshot must have come as far
     series: series.State = msgspec.field(default_factory=series.State)
 
 
 class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
-    # 8: since when a web department is silent; 9: why a unit is held that nobody held, why starts are paused
+    # 8: since when a web department is silent; 9: why a unit is held without a user, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
     # 13: what attempts have used that did not report
     VERSION = 15
@@ -150,7 +150,7 @@ class MonitorCore:
     def _fold(self, fact: f.Fact, meta: Meta) -> None:
         if self.met:
             self.met = []
-        self.accounting.apply(fact, meta)  # before the jobs are told
+        self.accounting.apply(fact, meta)  # before the jobs are changed
         for handler in self._on.get(type(fact), ()):
             handler(fact, meta)
         if meta.broken:
@@ -279,7 +279,7 @@ class MonitorCore:
             self._use(fact.unit, lambda: note(attempt, fact.cpu_seconds, fact.max_rss_mb))
             attempt.note, attempt.terminated = fact.note, fact.terminated
             if fact.terminated and attempt.why is None and attempt.broken is not None:
-                attempt.why = why_broken(attempt.broken)  # nobody can close it any more
+                attempt.why = why_broken(attempt.broken)  # no service can close it any longer
         unit = self.custody.state.units.get(fact.unit)
         if unit is not None and unit.state == "final":
             self._finished(unit, meta)
@@ -319,7 +319,7 @@ class MonitorCore:
     def _department_closed(self, fact: f.DepartmentClosed, meta: Meta) -> None:
         self._released(fact, meta)
         loads.closed(self.state.loads, fact.dept)
-        self.state.open_claims.pop(fact.dept, None)  # it was not met, and is nobody's any more
+        self.state.open_claims.pop(fact.dept, None)  # it was not met, and has no owner any longer
         self.state.instances.pop(fact.dept, None)
         for unit in self.custody.state.units.values():
             if unit.dept == fact.dept and unit.ended_at == meta.at:

@@ -11,7 +11,7 @@ Rules
      is older is in the history.
   2. All are whole numbers: thousandths, over milliseconds.
   3. What a balancer said counts until the next word, for `SIGNAL_S` at most: who is silent is not idle.  A step in which
-     nobody said anything has no value.
+     nothing was reported has no value.
   4. A column is forgotten when nothing is left in it: a department that was removed costs nothing after two weeks.
   5. Who asks between two facts gets the steps that are over by the clock; the fold is not changed by it.
   6. Series begin with the first host, not with the journal: the first point is the mean of the part of its step that has hosts.
@@ -199,7 +199,7 @@ def _forget(state: State) -> None:
 def _advance(tier: Tier, state: State, now: int) -> None:
     last = now // tier.step * tier.step
     missing = (last - tier.end) // tier.step
-    if missing > tier.most:  # nobody wrote for longer than is kept: what is older would be forgotten at once
+    if missing > tier.most:  # nothing was written for longer than is kept: what is older would be forgotten at once
         tier.end = last - tier.step * tier.most
         tier.marks = {key: gauge.at(tier.end) for key, gauge in state.gauges.items()}
     while tier.end < last:
@@ -236,13 +236,13 @@ def _is_heard(key: str) -> bool:
 
 
 def _nothing(key: str) -> int | None:
-    """What a column has where it has no point: nobody knows, or none."""
+    """What a column has where it has no point: unknown, or none."""
     return None if _is_heard(key) else 0
 
 
 def _groups(offset: int, begin: int, end: int, wide: int) -> list[tuple[int, int]]:
     """Points [begin, end) in groups of `wide`, cut where their times are whole multiples: a group does not change its points
-    as time goes on.  `offset`: steps before point 0."""
+    as time passes.  `offset`: steps before point 0."""
     cuts = [i for i in range(begin, end) if i == begin or (i + offset) % wide == 0]
     return list(zip(cuts, [*cuts[1:], end], strict=True)) if cuts else []
 

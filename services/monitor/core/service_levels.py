@@ -2,7 +2,7 @@
 
 Theory of operation
   Prometheus wants counters that only grow and histograms of counters.  Counted by the process, they would begin again at each
-  restart and differ between two monitors; folded, they are those of the whole journal, and the same for everybody.
+  restart and differ between two monitors; folded, they are those of the whole journal, and the same for all readers.
 
 Rules
   1. A claim is timed from the demand that exceeds what its department holds to the grant that meets it (Phoenix Cloud paper,
@@ -10,7 +10,7 @@ Rules
   2. A reclaim is timed for each host, from the quota that asks for it to its release from all VMs (`host.cleared`): what a
      claim waits for.  A host that was given back unasked is none.
   3. Short is who has fewer instances that serve than wanted; instance-seconds add up from fact to fact.  Instances that drain
-     do not count, nor those of which somebody who watches them says that they are not ready (`domain.readiness`).
+     do not count, nor those that one of their observers reports as not ready (`domain.readiness`).
   4. Labels come from the configuration and from enums: the number of series is bounded.
   5. A department that is closed wants nothing: its claim is neither met nor open, and it is short of nothing.
 """
@@ -62,11 +62,11 @@ class State(msgspec.Struct, kw_only=True):
     leaving: dict[str, tuple[str, float]] = {}  # host -> (from whom, asked since)
     ended: dict[str, dict[str, dict[str, int]]] = {}  # department -> why -> what became of it -> attempts
     short: dict[str, Shortage] = {}
-    unready: Readiness = {}  # live instances of which somebody says that they are not ready
+    unready: Readiness = {}  # live instances that an observer reports as not ready
 
 
 class ServiceLevels:
-    """Folds valid facts alone, after custody has; whoever folds them has those `count`, too, that break an attempt."""
+    """Folds valid facts alone, after custody has; its caller also folds those `count` facts that break an attempt."""
 
     def __init__(self, custody: Custody, state: State) -> None:
         self.custody, self.state = custody, state

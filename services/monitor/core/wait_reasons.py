@@ -2,9 +2,9 @@
 is reached (`limited`).
 
 Theory of operation
-  The answer is one for all pending units of a job.  Facts only note, in constant time, whose progress `moved`; whoever renders
-  rows asks `restated` for the units whose answer is another one now.  So a refresh costs what waits for what has moved, and
-  10,000 elements are looked at when their answer changes, not with each fact.
+  The answer is one for all pending units of a job.  Facts only note, in constant time, whose progress `moved`; the code that
+  renders rows asks `restated` for the units whose answer is another one now.  So a refresh costs what waits for what has moved,
+  and 10,000 elements are looked at when their answer changes, not with each fact.
 
 Rules
   1. Conditions are the scheduler's (its `dependencies`): progress only grows, so what is met stays met.

@@ -5,15 +5,15 @@
 Its lines: `schemas.journal_record`.
 
 Theory of operation
-  Whoever asks what another policy would have done needs the state in which the period began as exactly as the services had it.
-  That state is a fold, so the facts are sent that it is a fold of: of the time before `since` all but measurements, which no
-  state outlives by more than `LEAD_S`.  What was trimmed comes from the archive, the rest from the stream.
+  To ask what another policy would have done, a user needs the state in which the period began as exactly as the services had
+  it. That state is a fold, so the facts are sent that it is a fold of: of the time before `since` all but measurements, which
+  no state outlives by more than `LEAD_S`.  What was trimmed comes from the archive, the rest from the stream.
 
 Rules
-  1. For operators only: it is everybody's work.  Facts hold no secret and no user content (`schemas.facts`, rule 5).
-  2. One record at a time, of at most `MESSAGES_MAX` messages; the next caller is told to wait.
+  1. For operators only: it covers all departments.  Facts hold no secret and no user content (`schemas.facts`, rule 5).
+  2. One record at a time, of at most `MESSAGES_MAX` messages; the next caller has to wait.
   3. Nothing is read ahead of the peer: a slow one slows the reader (the stream's flow control), never the monitor's fold.
-     Between slices of `SLICE` messages everybody else has the loop.
+     Between slices of `SLICE` messages all other tasks have the loop.
   4. It shows what is stored: also what was void.  The reader folds custody, and sees what was.
 """
 
@@ -124,7 +124,7 @@ class Records:
             await answer.write(_json.encode(Tail(end=last, envelopes=envelopes)) + b"\n")
             await answer.write_eof()
         except (ConnectionError, TimeoutError, nats.errors.Error, JetStreamError, Broken, OSError) as error:
-            # The status is sent: without its last line the record is cut short, and whoever reads it sees that.
+            # The status is sent: without its last line the record is cut short, and its reader sees that.
             self.log.warning("record cut short", position=last, error=message_of(error))
         return answer
 

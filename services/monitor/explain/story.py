@@ -7,12 +7,12 @@
 Theory of operation
   `story_index` says where the entity's facts are, `journal_facts` reads them, `story_causes` says where to look for what led to
   each.  A cause has causes itself: they are followed, round by round, until they reach a beginning or the entity's own life.
-  So the chain that moved a host is told as it was: the web department's demand, the quota, the victim, the release, the grant.
+  So the chain that moved a host is shown as it was: the web department's demand, the quota, the victim, the release, the grant.
 
 Rules
   1. `because` holds causes that are no steps of this story, nearest first; `cause` and `cause_index` are the place of the
      nearest, step or not: facts that were decided together have one position.
-  2. The newest `last` steps are told, in order; `more`: others existed, or are kept no longer (docs/reference/history.md).
+  2. The newest `last` steps are shown, in order; `more`: others existed, or are kept no longer (docs/reference/history.md).
   3. A department's people see their own jobs and departments, and hosts with what their own department did there; steps and
      causes that are other departments' jobs are left out.
   4. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise (as in `why`).
@@ -45,7 +45,7 @@ from services.monitor.views.times import iso
 from services.monitor.views.views import Views
 
 STEPS_MAX: Final = 500  # a busy host's day; `since` and `last` choose
-STEPS: Final = 100  # when nobody says how many
+STEPS: Final = 100  # when the request names no number
 CHAIN_MAX: Final = 6  # demand, quota, victim, release, clearing, grant
 END: Final = (1 << 62, 0)
 

@@ -8,7 +8,7 @@ Rules
   2. The reason of a fact says which way to look: a host that is given back on notice goes because of a quota, one that is not
      needed because of a demand.
   3. Where nothing is named, the fact is a beginning: a person, the load, a machine, a job that ends by itself; or hosts that
-     nobody else wants, of which no single fact is the cause.
+     no other department wants, of which no single fact is the cause.
 """
 
 from __future__ import annotations

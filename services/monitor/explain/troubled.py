@@ -1,7 +1,7 @@
-"""What somebody should look at of web departments, by the word of their schedulers: asked for from time to time, and shown.
+"""What needs attention in web departments, as their schedulers report it: asked for from time to time, and shown.
 
-The journal tells who is not ready and whose load nobody tells; of signals that are dropped, and of requests that wait at a load
-balancer, only the scheduler knows (`scheduler.lookahead.why_web`, rule 5).
+The journal has which instances are not ready and which load is missing; of signals that are dropped, and of requests that wait
+at a load balancer, only the scheduler knows (`scheduler.lookahead.why_web`, rule 5).
 
 Rule: a level.  What the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
 """
@@ -58,7 +58,7 @@ class Troubled:
     def _hear(self, department: str, data: bytes | None) -> None:
         try:
             answer = _decoder.decode(data) if data is not None else None
-        except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: nothing is told
+        except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: nothing is shown
             answer = None
         if answer is not None and answer.ok:
             self._silent.pop(department, None)

@@ -3,11 +3,11 @@ has, a host is where it is; `GET /v1/starts`: when jobs start, as their schedule
 
 Rules
   1. Who decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's hosts and a
-     host's moves are several services' doing, so they are told from the fold (`why_department`, `why_host`).
-     Of a job that has ended nobody decides any more: it is told from the fold or the history (`why_ended`).
+     host's moves involve several services, so they come from the fold (`why_department`, `why_host`).
+     Of a job that has ended nothing remains to be decided: its answer comes from the fold or the history (`why_ended`).
   2. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise.
-  3. A department's people see their own jobs and departments; hosts are everybody's.
-  4. That nobody foresees a start in time is no failure: then it is not told.
+  3. A department's people see their own jobs and departments; all users see all hosts.
+  4. A start that cannot be estimated in time is no failure: then it is left out.
   5. Every answer has `sentences`, and `remedies` one for each: what would change it, or nothing.
 """
 

@@ -4,7 +4,7 @@ would change that.  Read from the fold, changing nothing; a web department's sch
 Rules
   1. First its own numbers, and the decisions that made them; then who has the others; then what is out of use; then what is
      under way; a remedy wherever a person could do something.
-  2. What is told is what the provisioner reckons with (`sharing.lending`, `host_ownership`): demand, quota, guarantee, maximum.
+  2. The answer is what the provisioner reckons with (`sharing.lending`, `host_ownership`): demand, quota, guarantee, maximum.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ remembers it no longer than it needs to.
 
 Rules
   1. First how it ended, with exit code and time; of an array how many elements ended how.
-  2. Then why its last attempt was closed, if that was somebody's decision.
+  2. Then why its last attempt was closed, if a service or person decided that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why everybody in the queues waits, by the word of their schedulers: asked for from time to time, shown in rows and counted.
+"""Why jobs in the queues wait, as their schedulers report it: asked for from time to time, shown in rows and counted.
 
 The journal tells who waits, and some of the reasons (`wait_reasons`); what the order and the room say only the scheduler
 knows.  It tells the first ones of its queue with all numbers, the others by the code of their reason
@@ -7,8 +7,8 @@ knows.  It tells the first ones of its queue with all numbers, the others by the
 Rules
   1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
   2. A reason of the journal's own goes first: it is never behind.  But that a time slot has begun the scheduler tells.
-  3. Whom the scheduler has not told of, or by a code that is not known here, is told as in the queue.
-  4. A department is asked only while somebody waits there.
+  3. A unit without a reported reason, or with a code that is unknown here, is shown as in the queue.
+  4. A department is asked only while a job waits there.
   5. What is new of many is taken in in parts: others have their turn in between.
 """
 
@@ -34,7 +34,7 @@ SILENT_MAX: Final = 3
 class _Answer(msgspec.Struct):
     ok: bool
     reasons: dict[str, Reason] = {}
-    rest: dict[str, list[str]] = {}  # by code; of one that a newer version has, nothing is told
+    rest: dict[str, list[str]] = {}  # by code; of one that a newer version has, nothing is shown
 
 
 _decoder: Final = msgspec.json.Decoder(_Answer)
@@ -75,7 +75,7 @@ class WhyWaiting:
                 self._of.pop(name, None)
 
     def _heard(self, department: str, data: bytes | None) -> Parts[dict[str, None]]:
-        """Units of which something else is told than before."""
+        """Units whose reason differs from the one before."""
         try:
             answer = _decoder.decode(data) if data is not None else None
         except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: told as in the queue

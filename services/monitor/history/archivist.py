@@ -7,13 +7,13 @@ Theory of operation
   reader to the archive.
 
 Rules
-  1. Nothing is purged above any service's snapshot, so that each goes on without the archive, nor above the archive's end.
+  1. Nothing is purged above any service's snapshot, so that each continues without the archive, nor above the archive's end.
   2. The last message of a writer's subject stays, however old it is: the broker answers an append by it (S1).  So subjects are
      purged one by one, and a department that was closed long ago leaves one message behind.
   3. Of a range less than `STEP_MIN` nothing is done: each step is a mark and a purge a subject.
-  4. A journal that is more than half full keeps fewer messages than `keep_messages`, so many that it is `LOW` full, however few
+  4. A journal that is more than half full keeps fewer messages than `keep_messages`, such that it is `LOW` full, however few
      they are; unless everything is to be kept.  Services save snapshots by bytes as well, so that they are not behind.
-  5. Whatever fails is told and tried again at the next look; the journal is whole meanwhile.
+  5. Every failure is reported and retried at the next look; the journal is whole meanwhile.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ Rules
      a disk that is full or not readable, is not damaged: it stays where it is, and the message says what is wrong.
   5. Where nothing can be written the history of a monitor (`waits`) stands still, and nothing else does: rows wait in memory
      (`backlog`), reads of the file are refused, and every `RETRY_S` the oldest rows are tried again.  When all are stored it
-     goes on; if memory did not hold all, or the file could not be opened at the start, the monitor has to start `again`.
-  6. Any other history ends at the first commit that fails: nobody waits for it.  So a rebuild says that it has failed.
-  7. A batch whose position the file has is not written again: whether a commit that was told to have failed has happened, only
+     continues; if memory did not hold all, or the file could not be opened at the start, the monitor has to start `again`.
+  6. Any other history ends at the first commit that fails: no reader waits for it.  So a rebuild says that it has failed.
+  7. A batch whose position the file has is not written again: whether a commit that was reported as failed has happened, only
      the file knows.
 """
 
@@ -144,7 +144,7 @@ class History:
             raise
 
     def _set_aside(self) -> None:
-        """The newest of them is kept, for whoever wants to know."""
+        """The newest of them is kept, for callers that need it."""
         if self._db is not None:
             self._db.close()
         for end in ("-wal", "-shm"):
@@ -191,7 +191,7 @@ class History:
         return self._thread.submit(self._commit, pending, self.skip_until)
 
     def commit(self) -> None:
-        """Commit what has been noted, here and now: for folds that nobody waits for."""
+        """Commit what has been noted, here and now: for folds without a waiting reader."""
         self._begin_commit().result()
 
     async def flush(self) -> bool:

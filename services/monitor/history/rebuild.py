@@ -1,4 +1,4 @@
-"""`python -m services.monitor.history.rebuild --config FILE`: the history made anew, beside the running
+"""`python -m services.monitor.history.rebuild --config FILE`: the history rebuilt, beside the running
 monitor, which takes it over at its next start (`takeover`).  Exit codes as of a service; `phoenix history rebuild` calls it."""
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def trim(db: sqlite3.Connection, now: int, kept: Kept) -> bool:
 
 def _relieve(db: sqlite3.Connection, day: int, today: int, most: int) -> None:
     """Day by day, until there are few enough; the day that runs stays.  Counting reads the whole file, so it is done again only
-    when so many rows were changed that there may be few enough."""
+    when enough rows were changed that there may be few enough."""
     left, changes = rows(db), db.total_changes
     if left <= most:
         return

@@ -19,7 +19,7 @@ from schemas.size import FIELDS
 from services.monitor.core.buckets import Row, Site, Span
 from services.monitor.history import story_index
 
-# 3: a job's reason is of its last attempt; 4: when a loss was told, kinds of departments; 5: cordoned hosts are not borrowed
+# 3: a job's reason is of its last attempt; 4: the time of a loss, kinds of departments; 5: cordoned hosts are not borrowed
 VERSION: Final = 6
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _SIZE: Final = ", ".join(f"{field} INTEGER NOT NULL" for field in FIELDS)

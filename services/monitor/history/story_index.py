@@ -6,7 +6,7 @@ Rules
   1. Places alone: what was said there is read from stream or archive (`journal_facts`).  A row is some 30 bytes, and a fact
      has 1.3 of them.
   2. A fact is of every entity whose life it is a step of: a placement of the unit and of its hosts, a grant of the host and of
-     the department; of units that a host's loss has broken too.  Measurements are of nobody: there is one a second.
+     the department; of units that a host's loss has broken too.  Measurements belong to no entity: there is one a second.
   3. Rows follow from the fact and the fold after it, as all rows of the history (`history.rows`).
   4. Rows go with the days that details are kept for: `story_days` says where a day began.
 """

@@ -1,4 +1,4 @@
-"""A history made anew, beside the one that is in use, and how the monitor takes it over at its next start.
+"""A rebuilt history, beside the one that is in use, and how the monitor takes it over at its next start.
 
     history.rebuilding            while it is written
     history.rebuilt               whole; with it the fold's snapshot of the same position (history.rebuilt-snapshot)
@@ -6,8 +6,8 @@
 
 Rules
   1. Nothing of the file in use is touched before the new one is whole: a rebuild that is broken off has changed nothing.
-  2. The snapshot goes with it, because the monitor's own is of a later position: with both it goes on where the rebuild ended,
-     and folds what came since, instead of everything again.
+  2. The snapshot goes with it, because the monitor's own is of a later position: with both it continues where the rebuild
+     ended, and folds what came since, instead of everything again.
   3. One rebuild at a time: a second one is refused, for both would write into one file.
 """
 
@@ -114,7 +114,7 @@ def _finish(path: Path) -> None:
 
 
 async def take_over(path: Path, objects: Objects) -> bool:
-    """Put a history that was made anew in the place of the one at `path`, before that is opened.  False: there is none."""
+    """Replace the history at `path` by a rebuilt one, before it is opened.  False: there is none."""
     new, kept = _rebuilt(path), _snapshot(path)
     if not new.exists() or not kept.exists():
         return False

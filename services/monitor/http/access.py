@@ -6,8 +6,8 @@ Rules
   2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
   3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
      counts alone, whatever the cookie.
-  4. What belongs to a department that the caller may not see is answered as what is not there, so that nobody learns what there
-     is; the audit is told.  Departments are known to all.
+  4. What belongs to a department that the caller may not see is answered as if it did not exist, so that no caller learns what
+     there is; the audit records it.  Departments are known to all.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Access:
         return who
 
     def asker(self, request: web.Request) -> Identity | None:
-        """Whose token or cookie it is, whatever that is worth here; None if nobody's."""
+        """The owner of the token or cookie, whatever that is worth here; None if it has none."""
         if "Authorization" not in request.headers and self.cookie in request.cookies:
             return self.sessions.who(request.cookies[self.cookie], self.custody.state.config)
         token = request.headers.get("Authorization", "").partition(" ")[2]
@@ -101,7 +101,7 @@ class Access:
         return who.role == "operator" or department == who.department
 
     def own(self, request: web.Request, department: str) -> None:
-        """Refuse who may not see that department, of which everybody knows that it is there."""
+        """Refuse a caller who may not see that department, whose existence all may know."""
         if not self.sees(request, department):
             own = self.who(request).department
             raise Fault(403, "denied", f"department {department} is not of department {own!r}")

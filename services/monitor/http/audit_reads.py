@@ -1,9 +1,9 @@
 """The audit, read from the stream AUDIT: who asked for what, from where, and what came of it.
 
 Theory of operation
-  The stream is read when somebody asks, from a place on and in its order: by time (`since`), behind the last one seen
+  The stream is read on request, from a place on and in its order: by time (`since`), behind the last one seen
   (`after`), or the newest.  Nothing is kept here, so nothing has to be rebuilt.  What is not asked for is left out as it is
-  read; a page ends when it is full, or when so much was read that somebody else should have a turn, and says where to go on.
+  read; a page ends when it is full, or when enough was read that another caller should have a turn, and says where to continue.
 
 Rules
   1. A page reads at most `SCAN_MAX` messages; `next` is where the one after it begins (`after`).  It is null at the end of the
@@ -34,7 +34,7 @@ YEAR_9999: Final = 253_370_764_800.0  # the last that a calendar has
 
 
 class Wanted(NamedTuple):
-    """`department`: of who asked; None: everybody's.  `kind`: or the beginning of one (``job.``).  `since`: UTC seconds."""
+    """`department`: of the records; None: of all.  `kind`: or the beginning of one (``job.``).  `since`: UTC seconds."""
 
     department: str | None
     outcome: str = ""

@@ -2,10 +2,10 @@
 when until when, which work was lost to whom, how many hosts were held, lent and borrowed.
 
 Rules
-  1. An attempt is of the day as far as it was open in it, from its placement on; one that goes on has the rest of the day, or
+  1. An attempt is of the day as far as it was open in it, from its placement on; one that continues has the rest of the day, or
      until now.
-  2. A loss counts on the day on which it happened; what was taken back of it on the day on which that was told, with the hour
-     of the loss.  So nothing is added to a day that is over.
+  2. A loss counts on the day on which it happened; what was taken back of it on the day on which that was reported, with the
+     hour of the loss.  So nothing is added to a day that is over.
   3. A day before the history's details is refused: a bill with a part missing would look whole.
   4. An hour of hosts is counted once: as the history says it, else, if it is not over, as accounting does.  Accounting is asked
      first: an hour that ends meanwhile is in both, never in neither.
@@ -85,7 +85,7 @@ def of_day(db: sqlite3.Connection, day: int, department: str | None, until: int)
 
 
 def running_hours(accounting: Accounting, day: int, department: str | None, now: int) -> list[dict[str, Any]]:
-    """Of the same day, what the history has not been told yet because no fact has ended the hour."""
+    """Of the same day, what the history does not have yet because no fact has ended the hour."""
     sums: dict[tuple[str, int], Span] = {}
     for book in accounting.to_tell(max(now, accounting.state.at)):
         for begin, bucket in book.kept.items():

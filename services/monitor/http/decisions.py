@@ -1,11 +1,11 @@
 """The decisions that the page tells, in sentences: a selection of the events, the newest kept.
 
 Theory of operation
-  Facts become events as they are folded (`events`); sentences are made of them when somebody looks, once for all who do.  What
-  was folded while nobody looked is taken from the events in memory.
+  Facts become events as they are folded (`events`); sentences are made of them on request, once for all readers.  What
+  was folded without a reader is taken from the events in memory.
 
 Rules
-  1. Told is what somebody decided or asked for, and how it ended (`TOLD`).  Not told: measurements (load.observed,
+  1. Shown is what a person or service decided or asked for, and how it ended (`TOLD`).  Not shown: measurements (load.observed,
      host.observed, checkpoint.reported), the steps by which the executor carries a decision out (vm.allocated, vm.started,
      vm.ended, vm.parked, host.cleared, attempt.began), what is so at every start (host.described), and the orderly end of a
      leader (leader.stopped: the next start says it).
@@ -74,7 +74,7 @@ class Decisions:
     def __init__(self, publisher: Publisher, most: int = KEPT) -> None:
         self.publisher, self.most = publisher, most
         self.kept: deque[Decision] = deque(maxlen=most)
-        self.lost = -1  # the newest position of which some may be missing here; below 0: nobody has looked yet
+        self.lost = -1  # the newest position of which some may be missing here; below 0: nothing was read yet
         self._seen = (0, 0)
 
     def refresh(self, position: int) -> None:

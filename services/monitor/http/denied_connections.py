@@ -5,7 +5,7 @@ Theory of operation
   there, which hears that and can say nothing.  With several monitors one of them hears each (a queue group).
 
 Rules
-  1. Who asked is nobody known: a key that was shown proves nothing until it is.  The record names the public key; what else was
+  1. The caller is unknown: a key that was shown proves nothing until it is.  The record names the public key; what else was
      tried (a user, a password, a token) is left out, since people put secrets into the wrong place.
   2. At a bounded rate for each address, low enough that a program with a revoked key, which tries for ever, fills in a week
      what the audit keeps.

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 class Fault(Exception):
     """A refused read: HTTP status, code, message, field; `more`: what else the error says, for programs.  `hides`: what is
-    there all the same, and whose, which the audit is told and nobody else."""
+    there all the same, and whose, which only the audit records."""
 
     hides: str = ""
 

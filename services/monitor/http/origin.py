@@ -1,4 +1,4 @@
-"""From where a browser asks: what keeps another site's page from reading here with somebody's cookie.
+"""From where a browser asks: what keeps another site's page from reading here with a user's cookie.
 
 Rules
   1. The `Host` that a request names is an address (which no other site's name can be), a name of this machine, or the name in

@@ -6,12 +6,12 @@ Theory of operation
   of 1,000 hosts a small key is compared, and only rows whose key is another one are rendered.
 
 Rules
-  1. A host's key holds everything that its row says; a row is rendered anew exactly if the key is another one.
+  1. A host's key holds everything that its row says; a row is rendered again exactly if the key is another one.
   2. A department's row is compared without its ages: they grow by themselves, and `since` says the same.  What several wait
-     for is told in a few words: numbers of one of them would not be those of the others.
+     for is given in a few words: numbers of one of them would not be those of the others.
   3. Of a queue the first `ROWS` units that wait are shown, by submission; how many wait for what is counted for all of them.
-  4. A picture is as old as what the monitor has read: without a broker it reads nothing, so that is told (`broker_lost`).
-  5. Everybody sees all hosts and departments; queues, reasons and decisions are of the scope (`access`).
+  4. A picture is as old as what the monitor has read: without a broker it reads nothing, so that is shown (`broker_lost`).
+  5. All users see all hosts and departments; queues, reasons and decisions are of the scope (`access`).
 """
 
 from __future__ import annotations

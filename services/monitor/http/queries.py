@@ -139,7 +139,7 @@ class Queries:
         return await self.ask(department, "reasons", {}, WHY_S)
 
     async def troubles(self, department: str) -> bytes | None:
-        """What somebody should look at of a web department; None if its scheduler does not answer in time."""
+        """What needs attention in a web department; None if its scheduler does not answer in time."""
         return await self.ask(department, "troubles", {}, WHY_S)
 
     async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
@@ -150,7 +150,7 @@ class Queries:
         try:
             subject = subjects.query("scheduler", department, what)
             await self.nc.publish(subject, orjson.dumps(query), reply=inbox)
-            return (await subscription.next_msg(timeout=wait_s)).data or None  # empty: nobody listens there
+            return (await subscription.next_msg(timeout=wait_s)).data or None  # empty: no subscriber
         except (NatsError, TimeoutError):
             return None
         finally:

@@ -1,9 +1,9 @@
 """Turns of the monitor's reads over HTTP (`runtime.request_queue`).
 
 Rules
-  1. A read waits for its turn before anything of it is looked up, and has it until its answer begins: streams go on without.
+  1. A read waits for its turn before anything of it is looked up, and has it until its answer begins: streams continue without.
   2. What it cost is known by the size of its answer, and charged then.
-  3. Health, metrics and the page's files are no reads of the model: nobody waits for them.
+  3. Health, metrics and the page's files are no reads of the model: they wait for no turn.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules
   1. Every read but `/healthz`, `/metrics` and the page's files needs a bearer token or a session (`access`: who sees what, and
-     how errors are told).  Every request names this server as it is called (`origin`).
+     how errors are answered).  Every request names this server as it is called (`origin`).
   2. What is more than a picture of the read model has a module of its own with its routes (`more`).
   3. A read never changes anything.
   4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
@@ -221,7 +221,7 @@ class Reads:
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
         the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
-        separated; with `follow=1` the answer goes on for as long as the caller listens.  410 if some that came behind `after`
+        separated; with `follow=1` the answer continues for as long as the caller listens.  410 if some that came behind `after`
         are no longer kept."""
         scope, after = self.access.scope(request), int(number_of(request, "after"))
         omitted = frozenset(request.query.get("omit", "").split(","))
@@ -237,7 +237,7 @@ class Reads:
         try:
             await self._follow(answer, watcher, after, scope, omitted)
         except ConnectionResetError:
-            pass  # whoever listened has gone: the usual end of a stream
+            pass  # the listener has gone: the usual end of a stream
         finally:
             self.publisher.unwatch(watcher)
         return answer
@@ -260,7 +260,7 @@ class Reads:
     ) -> None:
         while True:
             if after < self.publisher.complete_from(scope, loads=LOAD not in omitted) and after:
-                return  # it read too slowly: it asks again, and is told what it has missed
+                return  # it read too slowly: it asks again, and learns what it has missed
             entries = self.publisher.after(after, scope, loads=LOAD not in omitted)
             after = max(after, self.publisher.newest)
             if entries:

@@ -1,4 +1,4 @@
-"""What the audit is told of a request to the monitor: who asked, from where, and what came of it."""
+"""What the audit records of a request to the monitor: its caller, its address, and its outcome."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from services.runtime.callers.identity import Identity
 def record_of(
     request: web.Request, who: Identity | None, kind: str, via: Via, peer: str, at: float, fault: Fault | None = None
 ) -> AuditRecord:
-    """Granted, or refused with `fault`.  `who`: None if nobody's; `at`: UTC seconds."""
+    """Granted, or refused with `fault`.  `who`: None if unknown; `at`: UTC seconds."""
     record = AuditRecord(
         at=at,
         kind=kind[:TEXT_MAX],

@@ -109,7 +109,7 @@ class SessionRoutes:
         return _kept_nowhere(json_answer(self._told(self.access.who(request))))
 
     async def close(self, request: web.Request) -> web.Response:
-        """Whoever has the cookie may end it, also when it is good for nothing any more."""
+        """The holder of the cookie may end it, also when it is no longer valid."""
         made = request.cookies.get(self.access.cookie)
         if made is not None and is_own_page(request):
             self.sessions.passes.drop(made)

@@ -3,11 +3,11 @@
     <data directory>/sessions.json   0600   sha256(id) -> {sha256(token), user, end}
 
 Theory of operation
-  The file has hashes alone: neither a cookie nor a token can be made of it.  It is written anew with every login and logout, in
+  The file has hashes alone: neither a cookie nor a token can be made of it.  It is rewritten with every login and logout, in
   a thread; those that come while it is written share the next writing.
 
 Rules
-  1. A login or logout is answered when it is on file: who was told that a session is over finds it over after a crash as well.
+  1. A login or logout is answered when it is on file: a session that was reported as over is over after a crash as well.
   2. What is on file is believed only as far as the token is still on file too, and is of the same user (`Sessions.restore`).
   3. No file, or one that cannot be read or written, costs the sessions, never the monitor; the log says so.
 """

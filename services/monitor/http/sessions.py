@@ -6,7 +6,7 @@ Rules
   3. A session lasts `SESSION_S` by the clock, also across a restart of the monitor; a code `CODE_S`, and once, and is forgotten
      with the process.
   4. A user has `PER_USER_MAX` sessions and codes, the newest; all together `SESSIONS_MAX`, the oldest of all go first.
-  5. After `FAILED_BURST` failures from one address further ones are told to wait, and are in no record.  Only failures are
+  5. After `FAILED_BURST` failures from one address further ones have to wait, and are in no record.  Only failures are
      counted, and what is right is let in: many people share an address, and a token is not guessed, however many tries.
 """
 

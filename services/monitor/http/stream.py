@@ -2,12 +2,12 @@
 
 Theory of operation
   A new listener gets the whole picture, then what changes.  One loop compares the picture with what was last told and renders
-  each change once; all listeners of a scope get the same bytes.  While nobody listens nothing is rendered.
+  each change once; all listeners of a scope get the same bytes.  Without listeners nothing is rendered.
 
       facts ──▶ fold ──▶ Picture.refresh ──▶ changes since the last telling ──▶ one frame a scope ──▶ each listener's queue
 
 Rules
-  1. At most one telling each `TELL_S`, and of a queue each `QUEUE_S`: what changes twice in between is told once.
+  1. At most one message each `TELL_S`, and of a queue each `QUEUE_S`: what changes twice in between is sent once.
   2. Every frame's id is the position of the journal that it is of.  Who comes back with `Last-Event-ID`, or `after`, gets the
      picture with every decision behind that id, or `missed`.
   3. A listener that does not read is dropped when `FRAMES_MAX` frames wait for it; it comes back for the picture.  Memory for
@@ -145,7 +145,7 @@ class Stream:
             text = f"{len(self.listeners)} pages listen already, {mine} of them yours; at most {LISTENERS_MAX}, and "
             raise Fault(503, "limit", f"{text}{PER_USER_MAX} of one user: close some")
         if self.listeners:
-            self._refresh()  # what the others have not been told stays to be told
+            self._refresh()  # what the others have not received yet is still to be sent
         else:
             self.tell()
         listener = Listener(user, scope, self.picture.position)
@@ -169,7 +169,7 @@ class Stream:
     # ----------------------------------------------------------------------------------------------------------- telling
 
     async def run(self) -> None:
-        """Tell what changes, as long as somebody listens."""
+        """Send what changes, as long as there are listeners."""
         watcher = self.publisher.watch()
         try:
             while True:
@@ -242,7 +242,7 @@ class Stream:
             yield self._event("departments", body)
 
     def _queues(self) -> dict[str | None, list[bytes]]:
-        """Rule 1: of the departments that somebody looks at."""
+        """Rule 1: of the departments that have listeners."""
         now = asyncio.get_running_loop().time()
         scopes = {listener.scope for listener in self.listeners}
         found: dict[str | None, list[bytes]] = {}

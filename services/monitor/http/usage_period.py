@@ -1,4 +1,4 @@
-"""Usage of a period, for whoever asks: what memory has, with what the history has of older times and of single hours.
+"""Usage of a period: what memory has, with what the history has of older times and of single hours.
 
 Rules
   1. The answers over HTTP and over NATS are made here: they are the same.

@@ -1,1 +1,1 @@
-"""What Prometheus is told: collected when somebody scrapes, and what is near its end."""
+"""The metrics for Prometheus: collected on a scrape, and what is near its end."""

@@ -5,7 +5,7 @@ Theory of operation
   That is what clients meet: a renewed file that no process has read again is seen as the old one that it still serves.
 
 Rules
-  1. The certificate is read, never trusted: one that nobody trusts, or of another name, ends as well.  Nothing is sent.
+  1. The certificate is read, never trusted: an untrusted one, or one of another name, ends as well.  Nothing is sent.
   2. Each look has a deadline, and all addresses are looked at at once.  One that cannot be seen is counted and asked again
      sooner; what is known of it stays, since an end is a date and does not grow old.
   3. A NATS server speaks first, in the clear, and then TLS.
@@ -28,7 +28,7 @@ from services.runtime.config.file import Config
 from services.runtime.families import Label, Table
 from services.runtime.log import Log, message_of
 
-LOOK_S: Final = 600.0  # who has renewed one sees it soon; an end is days away when somebody is told
+LOOK_S: Final = 600.0  # a renewed one is seen soon; an alert comes days before the end
 AGAIN_S: Final = 60.0
 CONNECT_S: Final = 5.0
 _PORTS: Final = {"https": 443, "tls": 4222}

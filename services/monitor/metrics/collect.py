@@ -1,8 +1,8 @@
 """What the monitor exports beside the runtime's own metrics (`families` declares it): claims, web load, void facts.  Hosts are
 `hosts`, queues, jobs and work `jobs`.
 
-Collected when somebody scrapes, from the read model: nothing is counted twice, and nothing is kept but how far those counters
-were told that grow by the clock (`jobs.Grown`).  Counters are folded from the journal: no restart sets them back.
+Collected on a scrape, from the read model: nothing is counted twice, and nothing is kept but how far those counters
+had been that grow by the clock (`jobs.Grown`).  Counters are folded from the journal: no restart sets them back.
 
 Rules
   1. A department has its series as long as it is configured, those with 0 included: an alert sees the first one.

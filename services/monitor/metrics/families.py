@@ -1,6 +1,6 @@
 """What the monitor exports beside its shell: hosts, claims, queues, jobs, work, web; all of it folded from the journal.
 
-Counters are those of the whole journal: a restart, or a monitor made anew, does not set them back.  A department that is
+Counters are those of the whole journal: a restart, or a rebuilt monitor, does not set them back.  A department that is
 configured no more takes its series with it.
 """
 
@@ -45,18 +45,16 @@ FOR_ELSE: Final = because.tags(  # no host would help: deploy/prometheus/rules/b
     because.LeaseStartsAt,
     because.LeaseOver,
 )
-TROUBLES: Final = (
-    because.tags(  # what somebody should look at of a web department (`scheduler.lookahead.why_web`, rule 5)
-        because.NotReady,
-        because.SignalMissing,
-        because.RequestsQueued,
-        because.RequestsRefused,
-        because.RequestsFail,
-        because.Rolling,
-        because.ReleaseFailed,
-        because.ReleaseErrors,
-        because.SignalsDropped,
-    )
+TROUBLES: Final = because.tags(  # what needs attention in a web department (`scheduler.lookahead.why_web`, rule 5)
+    because.NotReady,
+    because.SignalMissing,
+    because.RequestsQueued,
+    because.RequestsRefused,
+    because.RequestsFail,
+    because.Rolling,
+    because.ReleaseFailed,
+    because.ReleaseErrors,
+    because.SignalsDropped,
 )
 WAITS: Final = (*FOR_HOSTS, *FOR_ELSE, OTHER)
 
@@ -89,7 +87,7 @@ HOSTS_SAVING: Final = TABLE.gauge(
 )
 HOST_MOVES: Final = TABLE.counter(
     "phoenix_host_moves_total",
-    "Hosts granted to another department than their last holder, by both; from nobody: the first time",
+    "Hosts granted to another department than their last holder, by both; from none: the first time",
     Label("from", Names.OWNERS),
     Label("to", Names.DEPARTMENTS),
 )

@@ -2,7 +2,7 @@
 
 Theory of operation
   Every `LOOK_S` it asks the broker for its streams and whether it writes them, and the operating system for the files.  They
-  are looked at apart, so that a broker that is away hides no full disk.  A scrape shows the last look; it asks nobody.
+  are looked at apart, so that a broker that is away hides no full disk.  A scrape shows the last look; it sends no request.
 
 Rules
   1. What was not seen for `STALE_S` is not shown: an old figure would look like a new one.  When each was seen last, and how

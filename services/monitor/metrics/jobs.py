@@ -63,8 +63,8 @@ def ends(core: MonitorCore, names: list[str], batch: list[str]) -> Iterator[Metr
 
 
 class Grown:
-    """What runs is told as of now, and the fact that ends it is of its writer's clock, a moment earlier or more.  If less were
-    told then, Prometheus would believe that the counter began anew, and count all of it once more: so it stands."""
+    """Running work counts as of now, and the fact that ends it is of its writer's clock, a moment earlier or more.  If less
+    were reported then, Prometheus would take it for a reset of the counter, and count all of it once more: so it stays."""
 
     def __init__(self) -> None:
         self._most: dict[tuple[str, str], float] = {}  # metric, department

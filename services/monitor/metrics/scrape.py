@@ -9,7 +9,7 @@ Rules
      beside HAProxy of a web department (`agent.<department>`): `phoenix up` writes its port into the file.  The file is
      read again when it is another one: `phoenix config apply` writes it, and a new department's scheduler is then listed
      without a restart of anything.  A file that cannot be read changes nothing.
-  2. Without `direct` the address is the one at which the monitor was asked: whoever could ask for the list can scrape it.
+  2. Without `direct` the address is the one at which the monitor was asked: a client that can read the list can scrape it.
   3. Labels are `cloud`, `process` and `service` (of `scheduler.hpc`: scheduler).  There is no `department` here: series have
      that label of their own; those of agents have not, so agents have it.
   4. No token: metrics hold numbers and names (docs/explanation/security.md).

@@ -3,7 +3,7 @@
 Rules
   1. What the journal says counts; of an attempt of which it says nothing yet, what its guests said last (`so_far`, while it
      runs).
-  2. What nobody has said is null, and not 0.
+  2. What no source has reported is null, and not 0.
   3. A job's CPU time is that of all its attempts of which it is known, its memory that of the one that needed most.
 """
 

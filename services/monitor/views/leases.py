@@ -109,7 +109,7 @@ def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:
 
 
 def _ending(job: Job, asked: Lease, unit: Unit) -> str:
-    """Rule 2.  Such a lease is cancelled, by nobody, when its time has passed."""
+    """Rule 2.  Such a lease is cancelled, without a user, when its time has passed."""
     passed = asked.local and (unit.ended_at is None or unit.ended_at >= asked.start_at + job.walltime_s)
     if unit.state != "final" or (unit.final == "cancelled" and passed):
         return MISSED

@@ -7,7 +7,7 @@ shown, and folded nowhere.
 
 Rules
   1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
-  2. Bounded, each user by itself, so that none can take the room or the time of another: so many sources, instances and bytes a
+  2. Bounded, each user by itself, so that none can take the space or the time of another: sources, instances and bytes a
      second as its scheduler takes (`services.scheduler.meter.signal_filter`).  What exceeds it, and what cannot be read, is
      dropped: the schedulers count that.
   3. What an attempt has used is a total, which stays true while it runs: it is kept until the journal says it, of the
@@ -41,7 +41,7 @@ _job_measures: Final = msgspec.json.Decoder(JobMeasures)
 
 
 class Level(msgspec.Struct, frozen=True):
-    """`cpu`: utilisation of the cores that it may use.  None: nobody says."""
+    """`cpu`: utilisation of the cores that it may use.  None: not reported."""
 
     cpu: float | None = None
     memory_mb: float | None = None

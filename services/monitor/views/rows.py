@@ -1,8 +1,8 @@
-"""What has changed of units, and rows of the queue: known for all, rendered for those that somebody asks for.
+"""What has changed of units, and rows of the queue: known for all, rendered only on request.
 
 Theory of operation
   The fold notes which units it has `touched`.  Before anything is read of them, that is gone through, in parts: department,
-  user, state and reason of each are known then, and how many there are of which.  Its row is rendered when somebody wants to
+  user, state and reason of each are known then, and how many there are of which.  Its row is rendered when a reader wants to
   see it, and kept until the unit changes.  So a page of a queue costs a page, whatever the length of the queue, and however
   many have come or gone.
 

@@ -1,7 +1,7 @@
 """What `phoenix usage` shows: the sums of `accounting` over a period, by department, user, service or lease.
 
 Theory of operation
-  The buckets that begin within the period are added up, and what still goes on is closed off as of now.  A bucket is never
+  The buckets that begin within the period are added up, and what still runs is closed off as of now.  A bucket is never
   divided: the period that is shown begins and ends at the edges of buckets, and the answer says which.  Memory has hours of the
   last days and days of the last year; where the period cuts such a day, or begins before them, the history has the hours and
   the years (`gaps`), and what it says of them takes the place of memory's.
@@ -72,7 +72,7 @@ def usage(
     older: Sequence[Older] | None = None,
 ) -> dict[str, Any]:
     """The answer.  `department`: only this one's rows; None: all.  `since_s`, `until_s`: UTC seconds; `now_s`: not before the
-    last fact.  `older`: what the history says of `gaps`; None: nobody asked it."""
+    last fact.  `older`: what the history says of `gaps`; None: it was not read."""
     state = accounting.state
     now = max(_milliseconds(now_s), state.at)
     sums, period = _collect(accounting, _milliseconds(since_s), _milliseconds(until_s), now, older)

@@ -6,7 +6,7 @@ Rules
   2. Times leave here in UTC, ISO 8601 with a Z.
   3. A view changes nothing.
   4. How long a unit has run is what counts towards its time limit: all attempts of its present life, that is since it was last
-     started anew, without the time in which it was suspended or moved (`ran_before_s`).
+     started again, without the time in which it was suspended or moved (`ran_before_s`).
 """
 
 from __future__ import annotations
@@ -359,7 +359,7 @@ def ran_before_s(unit: Unit, attempts: Iterable[Attempt]) -> float:
     """How long the unit ran in this life before its open or last attempt; of who is suspended, in all its attempts.  Seconds,
     of as many attempts as are remembered (`ATTEMPTS_MAX`)."""
     if unit.state == "pending" and not unit.suspended:
-        return 0.0  # it begins anew
+        return 0.0  # it starts again
     before = (a for a in attempts if a.attempt >= unit.life and (unit.suspended or a.attempt < unit.attempt))
     spans = (a.ended_at - a.began_at for a in before if a.began_at is not None and a.ended_at is not None)
     return round(sum(spans), 3)
