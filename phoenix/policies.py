@@ -1,7 +1,7 @@
 """Every policy that there is here, as a person wants to know it: those of Phoenix Cloud and those of plug-ins, told alike.
 
 What it decides: nothing.  It reads docstrings, settings and package metadata.  Code of plug-ins is loaded, since what they are
-is in their modules; one that cannot be loaded is told with its problem.
+is in their modules; one that cannot be loaded is listed with its problem.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def reload(hangup: Callable[[], None], log: Path) -> None:
 async def _reload(hangup: Callable[[], None], log: Path) -> None:
     """The server says in its log when it has read its file: only then does it let in who is new, and no longer drop whom it
     finds between greeting and key.  One that does not say it within `RELOAD_S` is waited for no more: the next client to
-    connect is told."""
+    connect gets the error."""
     end = _size(log)
     hangup()
     deadline = asyncio.get_running_loop().time() + RELOAD_S

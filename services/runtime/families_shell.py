@@ -22,8 +22,8 @@ APPEND_S: Final = SHELL.histogram(
 )
 APPENDS_REFUSED: Final = SHELL.counter(
     "phoenix_appends_refused_total",
-    "Appends refused; full: no room, or unanswered again and again; deposed: a leader was told that another one leads, and "
-    "ended. Kept in a file of the data directory, since nobody can scrape who has ended",
+    "Appends refused; full: no space, or repeatedly unanswered; deposed: a leader learned that another one leads, and "
+    "ended. Kept in a file of the data directory, since an ended process cannot be scraped",
     Label.of("reason", REFUSED),
 )
 DECIDE_S: Final = SHELL.histogram("phoenix_decide_seconds", "One run of the core's decide", SECONDS)
@@ -72,8 +72,8 @@ REPLIES_DROPPED: Final = SHELL.counter(
 )
 TURNS_REFUSED: Final = SHELL.counter(
     "phoenix_turns_refused_total",
-    "Requests that were not let in; caller, department: too much of it waited for its turn already; late: its turn did not "
-    "come in time; unanswered: of the refused, those over NATS whose caller was not told, since there were so many. "
+    "Requests refused for lack of a turn; caller, department: too many of it were already waiting; late: its turn did not "
+    "come in time; unanswered: refused over NATS without an answer, because there were too many. "
     "department: the callers', empty: without a token",
     OWNER,
     Label.of("reason", TURNS),

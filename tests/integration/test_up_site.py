@@ -174,5 +174,5 @@ def test_a_site_that_went_away_is_no_reason_to_stay_up_and_is_told(cloud: Cloud,
     site.process.wait(90)
     said = cloud.run("down")
     assert said.returncode == 0
-    assert "it cannot be asked" in said.stderr
+    assert "it does not answer" in said.stderr
     assert cloud.pids() == set()

@@ -9,7 +9,7 @@ Nothing from outside is let in, and no address leads to the machine's loopback.
 
 Rules
   1. It executes `pasta`, so that the process which the supervisor keeps is `pasta` itself.
-  2. `pasta` is nobody on the machine, without any right; root in the jobs' user namespace alone.
+  2. `pasta` runs as the user `nobody` on the machine, without any right; root in the jobs' user namespace alone.
   3. What the user `nobody` may not open it finds in a mount namespace of its own: the namespace of the network, the device from
      which a network interface is made (0600 on machines without udev), and the program, in a checkout that may be closed to
      others.

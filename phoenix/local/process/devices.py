@@ -2,7 +2,7 @@
 
 Theory of operation.  The machine's nodes are not touched: their modes belong to the driver of the card, which puts them back.
 A child is given a mount namespace of its own, in which each node of a GPU is replaced: one that the job has by a node of the
-same device that belongs to the job's user, every other by a file that nobody but root can open.  The job can neither undo that,
+same device that belongs to the job's user, every other by a file that only root can open.  The job can neither undo that,
 for it has no privilege and mounts that it inherits stay locked in a user namespace of its own, nor make a node.
 
 1. It takes root.  Without, every job has the hypervisor's user, and can open what that user can.

@@ -191,7 +191,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _runs_for_strangers(python: str) -> bool:
-    """Ask the interpreter itself, as the user nobody: reading permissions would miss libraries, links and wrappers."""
+    """Ask the interpreter itself, as the user `nobody`: reading permissions would miss libraries, links and wrappers."""
     code = "import sys, json, selectors; sys.exit(sys.version_info < (3, 8))"
     try:
         done = subprocess.run(

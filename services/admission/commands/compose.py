@@ -1,8 +1,8 @@
 """From a request to facts: who may ask for what, and which facts it is worth.  Pure: a look at the state, nothing else.
 
 Rules
-  1. A user acts on own jobs, a manager on the department's, an operator on everybody's.  Of another department's jobs nobody
-     learns more than that they are not known.
+  1. A user acts on own jobs, a manager on the department's, an operator on all.  Other callers learn
+     of a job only that it is not known.
   2. Naming an array names all its elements; what is final already is an error for that job alone, and asking again for what
      holds already is granted without a fact.  What is said of several elements of an array is one fact (PROTOCOL, Arrays).
   3. A composition sees what is already drafted in its envelope, so that two jobs never get the same number.

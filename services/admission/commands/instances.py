@@ -5,7 +5,7 @@ Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
      (until it is closed it has its address, and its open sessions continue; afterwards it has none).
   2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many requests
-     it is given at a time) is in the answer.  An instance that has begun is told as what it runs, and not as what the
+     it is given at a time) is in the answer.  An instance that has begun is shown with what it runs, and not with what the
      configuration says of release 0 since.
   3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is said already
      is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this

@@ -405,7 +405,7 @@ class AdmissionCore:
         if fresh._submitted != self._submitted:
             found.append("the jobs of users and qualities of service are counted wrongly")
         if sorted(self._resuming) != sorted(fresh._resuming):
-            found.append("units that go on with their VMs are not those that are looked at")
+            found.append("units that continue with their VMs are not those that are watched")
         if len(self._state.requests) > REQUESTS_MAX or len(self._state.finished) > FINISHED_MAX:
             found.append("more requests or finished jobs are remembered than the limits allow")
         return found

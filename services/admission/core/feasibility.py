@@ -81,7 +81,7 @@ class Capacity:
 
     def fewest_nodes(self, tasks: int, cpus_per_task: int, size_on: Callable[[int], Size]) -> int | None:
         """The fewest hosts that hold `tasks` spread evenly; None if even all of them do not.  Some host holds one.
-        `size_on`: each of so many.  Of numbers of nodes that give each as many tasks only the smallest is tried."""
+        `size_on`: the size of each of N nodes.  Of numbers of nodes that give each as many tasks only the smallest is tried."""
         nodes = -(-tasks // (self.most.cores // cpus_per_task))
         while nodes <= len(self._hosts):
             if self.fitting(size_on(nodes)) >= nodes:

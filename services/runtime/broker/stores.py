@@ -52,7 +52,7 @@ def may_ask(config: Config) -> bool:
 
 
 async def stopped(config: Config, *, servers: int = ANSWERS_MAX) -> dict[str, str]:
-    """The streams that the broker writes no more, each with the system's error.  `servers`: after so many answers no more
+    """The streams that the broker writes no more, each with the system's error.  `servers`: the number of answers that
     are waited for.  Raises `nats.errors.Error`, OSError or TimeoutError."""
     nc = Client()
     try:

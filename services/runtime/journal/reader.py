@@ -8,8 +8,9 @@ Rules
      missed heartbeat, a reconnect, or a stream that is ahead of us without progress means: new consumer from position + 1.
   2. Each incarnation has its own inbox, so nothing of an old pipe can be taken for the new one.
   3. Messages are collected by the subscription's one callback and taken in batches: no task per message.
-  4. A client library that has lost itself while reconnecting is told from a broker that is away by asking the broker on a new
-     connection; if that one is greeted, the process ends (hangs after reconnects are known of the library: NATS.md 3.13).
+  4. A client library that has lost itself while reconnecting is distinguished from a broker that is away by asking the broker
+     on a new connection; if that one is greeted, the process ends (hangs after reconnects are known of the library: NATS.md
+     3.13).
   5. The journal has no gaps but where it was trimmed (S5): a position that does not follow the last one means that what lay
      between is in the archive only.  Then the process ends, and begins again from its snapshot.
   6. Flow control: the server sends no more than we have taken (`acknowledge`), so the client never has to drop.

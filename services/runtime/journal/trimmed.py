@@ -78,8 +78,8 @@ async def feed_archived(
     feed: Callable[[Stored], object],
     fed: Callable[[int], Awaitable[None]] = _untold,
 ) -> None:
-    """Feed the archived messages behind `position`; on return the stream goes on where they ended.  `fed`: told each time of so
-    many more.  Raises `Stop` (rule 2)."""
+    """Feed the archived messages behind `position`; on return the stream continues where they ended.  `fed`: called with the
+    number of further ones.  Raises `Stop` (rule 2)."""
     try:
         archive = await asyncio.to_thread(reaching, directory, journal, mark)
         async for part in slices(archive, position, SLICE):
