@@ -455,7 +455,7 @@ def _too_many_finished(core: AdmissionCore) -> None:
         (_reported("web.9"), "instance web.9 is over, and what was reported of it or it began with is remembered"),
         (_begun_with, "instance 3 is over, and what was reported of it or it began with is remembered"),
         (_submitted, "the jobs of users and qualities of service are counted wrongly"),
-        (_resuming, "units that go on with their VMs are not those that are looked at"),
+        (_resuming, "units that continue with their VMs are not those that are watched"),
         (_requests, "more requests or finished jobs are remembered than the limits allow"),
         (_too_many_finished, "more requests or finished jobs are remembered than the limits allow"),
     ],
