@@ -138,12 +138,12 @@ async def test_what_another_tenant_runs_is_not_offered_and_our_own_vms_change_no
     vm = await one(scene, lambda client: client.vm.allocate(template))
     await one(scene, lambda client: client.vm.deploy(vm, 0))
     host = scene.custody.state.hosts["host000"]
-    await scene.until(lambda: (host.cores, host.memory_mb) == (2, 3096), "less is offered")
+    await scene.until(lambda: host.size == (2, 3096), "less is offered")
     await scene.running("2", "host000")
     await scene.report("1")
     await scene.until(lambda: not scene.started("1"), "its VM is ended")
     await one(scene, lambda client: client.vm.action("terminate-hard", vm))
-    await scene.until(lambda: (host.cores, host.memory_mb) == (4, 4096), "all is offered")
+    await scene.until(lambda: host.size == (4, 4096), "all is offered")
     described = [x for x in await scene.journal() if isinstance(x, f.HostDescribed)]
     assert [(x.host, x.cores) for x in described[3:]] == [("host000", 2), ("host000", 4)]
 
@@ -158,7 +158,7 @@ async def test_cpu_is_overcommitted_where_the_site_allows_it_and_while_little_of
         store.hosts[0].used_cpu = store.hosts[1].used_cpu = percent
         probe(scene, 0)
         probe(scene, 1)
-        await scene.until(lambda: hosts["host000"].cores == cores, f"{cores} cores are offered")
+        await scene.until(lambda: hosts["host000"].size.cores == cores, f"{cores} cores are offered")
 
     await used(40, 8)
     await scene.submit("1")
@@ -168,8 +168,8 @@ async def test_cpu_is_overcommitted_where_the_site_allows_it_and_while_little_of
     await used(230, 4)  # within the band
     await used(100, 8)
     assert scene.custody.live("1", 1)
-    assert hosts["host001"].cores == 4  # its site has set no negative reserve
-    assert {host.memory_mb for host in hosts.values()} == {4096}
+    assert hosts["host001"].size.cores == 4  # its site has set no negative reserve
+    assert {host.size.memory_mb for host in hosts.values()} == {4096}
 
 
 async def test_labels_of_the_configuration_leave_a_free_host_out_and_let_it_in_again(scene: Stage) -> None:
