@@ -36,7 +36,7 @@ PolicyName: TypeAlias = Annotated[
     ),
 ]
 Option: TypeAlias = bool | int | float | str | tuple[bool | int | float | str, ...]
-Capability = Literal["suspend", "resume_elsewhere", "live_migration", "cold_migration"]
+Capability = Literal["suspend", "resume_elsewhere", "live_migration", "cold_migration", "keep_devices"]
 Role = Literal["user", "manager", "operator"]
 
 

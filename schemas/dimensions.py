@@ -29,7 +29,10 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     there have asked for, in its; `vm`: the attributes of a VM that has this much.
 
     Reports: `title`: as a sentence begins with it; `metric`: of Prometheus, with a place for what of it; `scale`: its unit in
-    ours; `history`: columns of sums, for what attempts used, the best-effort part of that, and what held hosts had."""
+    ours; `history`: columns of sums, for what attempts used, the best-effort part of that, and what held hosts had.
+
+    `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.  `scarce`: few hosts have it,
+    so others are placed on those last.  `fixed`: what has it stays where it is (`domain.capabilities`)."""
 
     field: str
     used: str
@@ -47,6 +50,9 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     scale: int = 1
     history: tuple[str, str, str]
+    rules: int = 1
+    scarce: bool = False
+    fixed: bool = False
 
     def amount(self, number: int) -> str:
         """`4 cores`."""
@@ -94,6 +100,26 @@ DIMENSIONS: Final = (
     ),
 )
 assert tuple(dimension.field for dimension in DIMENSIONS) == FIELDS, "rule 2"
+
+
+SCARCE: Final = tuple(number for number, dimension in enumerate(DIMENSIONS) if dimension.scarce)  # their places
+_FIXED: Final = tuple(number for number, dimension in enumerate(DIMENSIONS) if dimension.fixed)
+NEWEST: Final = max(dimension.rules for dimension in DIMENSIONS)  # under these rules of custody every dimension counts
+
+
+def scarcity(size: Size) -> int:
+    """How much of what is scarce; 0: nothing."""
+    return sum(size[number] for number in SCARCE)
+
+
+def is_fixed(size: Size) -> bool:
+    """True of what has something that cannot go elsewhere with it."""
+    return any(size[number] for number in _FIXED)
+
+
+def under(size: Size, rules: int) -> Size:
+    """What of it counts under these rules of custody."""
+    return Size._make(number if d.rules <= rules else 0 for d, number in zip(DIMENSIONS, size, strict=True))
 
 
 def words(size: Size, *, joined: str = "and") -> str:

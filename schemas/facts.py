@@ -107,14 +107,16 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
     """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `if_idle`:
-    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy.
-    `basis`: what the number of instances goes by, written with the reason."""
+    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy; `sizes`:
+    of jobs that wait for something scarce, what they need of a host (field -> amount).  `basis`: what the number of instances
+    goes by, written with the reason."""
 
     dept: DepartmentName
     hosts: Count
     instances: int | None = None
     if_idle: Count = 0
     prefer: tuple[str, ...] = ()
+    sizes: tuple[dict[str, Count], ...] = ()
     reason: Reason | None = None
     basis: Basis | None = None
 

@@ -2,6 +2,7 @@
 
 `suspend`: its memory is saved and its host given up (OpenNebula's `stop`).  `resume_elsewhere`: it goes on, on whatever host.
 `live_migration`: it moves while it runs.  `cold_migration`: it is saved, moved and resumed by one order.
+`keep_devices`: what is said of the others holds also of a VM that has devices of its host (`Dimension.fixed`).
 
 Sources: OpenNebula's drivers (KVM, LXC, Xen); `docs/reference/lifecycle.md` says what was run here, what is upstream's.
 """
@@ -11,20 +12,24 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from schemas.config import Capability
+from schemas.dimensions import is_fixed
+from schemas.size import NOTHING, Size
 
 Hypervisor = Literal["process", "dummy", "kvm", "lxc", "xen"]
 ALL: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "live_migration", "cold_migration")
 CAPABILITIES: Final[dict[Hypervisor, tuple[Capability, ...]]] = {
     "process": ALL,  # SIGSTOP and SIGCONT; every host is the same machine, so the memory need not move
-    "dummy": ALL,  # does nothing, and succeeds
+    "dummy": (*ALL, "keep_devices"),  # does nothing, and succeeds
     "kvm": ALL,
     "lxc": (),  # upstream's driver has neither save nor migrate
     "xen": ALL,
 }
 
 
-def can(capabilities: tuple[Capability, ...], wish: str) -> bool:
-    """True if `on_reclaim = wish` can be kept where the hypervisors have these capabilities."""
+def can(capabilities: tuple[Capability, ...], wish: str, size: Size = NOTHING) -> bool:
+    """True if `on_reclaim = wish` can be kept where the hypervisors have these capabilities, of what has this much."""
+    if wish in ("suspend", "migrate") and is_fixed(size) and "keep_devices" not in capabilities:
+        return False
     if wish == "suspend":
         return "suspend" in capabilities and "resume_elsewhere" in capabilities
     if wish == "migrate":

@@ -64,7 +64,7 @@ class Site:
             if any(part.exclusive for part in there):
                 continue
             left = (cores - sum(p.size.cores for p in there), memory_mb - sum(p.size.memory_mb for p in there))
-            room.offer(name, Free(not there, Size(*left)))
+            room.offer(name, Free(0, not there, Size(*left)))
         return room
 
     def place(self, slot: Slot, draw: Any | None) -> None:

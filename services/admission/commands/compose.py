@@ -27,6 +27,7 @@ from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, element_id, job_of
 from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from schemas.signals import balancers_of, may_tell
+from schemas.size import Size
 from services.admission.commands.service_share import service_of
 from services.admission.commands.usage_limits import quality_of, refuse_over_limit
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore
@@ -125,7 +126,7 @@ def submit(
     shape = shape_of(request, capacity, department.maximum, policy.memory_per_core_mb)
     array, throttle = ((), 0) if request.array is None else parse_array(request.array, limits.array_max)
     _refuse_too_many(core, dept, len(array) or 1, limits.jobs_pending_max, drafted)
-    _refuse_wish(adopted(core), request.on_reclaim)
+    _refuse_wish(adopted(core), request.on_reclaim, shape.size)
     _refuse_grace(adopted(core), dept, request.grace_s)
     walltime_s = _walltime(policy, request.walltime_s)
     name, quality = quality_of(request, department, caller.user)
@@ -174,9 +175,9 @@ def _refuse_raise(caller: Caller, dept: str, priority: int) -> None:
         raise Refused("denied", f"priority: {priority} is more than the default: {who}", "priority")
 
 
-def _refuse_wish(config: CloudConfig, wish: OnReclaim | None) -> None:
+def _refuse_wish(config: CloudConfig, wish: OnReclaim | None, size: Size) -> None:
     """What the hypervisor cannot do is refused now: when the host is needed it is too late to tell."""
-    wrong = "" if wish is None else lacks(config.capabilities, wish)
+    wrong = "" if wish is None else lacks(config.capabilities, wish, size)
     if wrong:
         raise Refused("invalid", f'on_reclaim: "{wish}" {wrong}', "on_reclaim")
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig, Department
+from schemas.dimensions import scarcity
 from schemas.ids import sort_key
 from schemas.size import TAKEN, Size
 from schemas.units import count
@@ -35,6 +36,7 @@ from services.domain.timetable import Slot
 class Offer(NamedTuple):
     """What a host has for leases now.  Natural order: best fit, then name (unique)."""
 
+    scarce: int
     whole: bool
     size: Size
     name: str
@@ -100,7 +102,7 @@ class _Look:
                 mine = self.savers if job is not None and job.best_effort and self.preempts else self.jobs
                 mine[host.name] = None
             whole, size = False, TAKEN if unit.exclusive else size.minus(unit.size)
-        return Offer(whole, size, host.name)
+        return Offer(scarcity(host.size), whole, size, host.name)
 
     def _is_late(self, unit: Unit) -> bool:
         return unit.grace_s is not None and grace.late_s(self.core.custody, unit) > 0.0
@@ -131,7 +133,7 @@ class _Look:
                 self._note_elsewhere(host)
                 continue
             more, due = more - 1, due - bool(host.units)
-            self.offers[host.name] = Offer(True, host.size, host.name)
+            self.offers[host.name] = Offer(scarcity(host.size), True, host.size, host.name)
 
     def _note_elsewhere(self, host: Host) -> None:
         if host.units and host.dept:
@@ -152,7 +154,7 @@ class _Look:
                 found.append(slot.lease)
                 for offer in hosts:
                     rest = TAKEN if part.exclusive else offer.size.minus(part.size)
-                    self.offers[offer.name] = Offer(False, rest, offer.name)
+                    self.offers[offer.name] = offer._replace(whole=False, size=rest)
         return tuple(found)
 
     def blockers(self, leases: tuple[str, ...]) -> list[str]:

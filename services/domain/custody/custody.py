@@ -9,8 +9,9 @@ import msgspec
 
 from schemas import facts as f
 from schemas.config import Department
+from schemas.dimensions import NEWEST, under
 from schemas.ids import element_id
-from schemas.size import Size
+from schemas.size import Size, size_of
 from services.domain.custody.state import FINALS_MAX, Host, Index, Quota, State, Unit, Vm, vm_key
 from services.domain.specs import array
 
@@ -79,6 +80,11 @@ class Custody:
         if host.exclusive or (exclusive and host.units):
             return False
         return host.used.plus(size).fits_in(host.size)
+
+    def size(self, fact: f.HostDescribed | f.UnitPlaced) -> Size:
+        """What the fact says, as far as it counts under the rules in force."""
+        size, rules = size_of(fact), self.state.rules
+        return size if rules >= NEWEST else under(size, rules)
 
     def elements(self, fact: f.OfArray) -> list[Unit]:
         """Those of the array's elements that the fact names and that are remembered.  Raises ValueError, `TooMany`."""

@@ -13,7 +13,6 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.ids import element_id, instance_parts
-from schemas.size import size_of
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import BINDS_AGAIN, RULES, RULES_KNOWN, Incompatible
 from services.domain.custody.state import (
@@ -63,7 +62,7 @@ def host_described(custody: Custody, fact: f.HostDescribed, _writer: str) -> Non
     if host is None:
         host = custody.state.hosts[fact.host] = Host(name=fact.host, since=custody.state.at)
         custody.index.add_host(host)
-    host.one_id, host.size = fact.one_id, size_of(fact)
+    host.one_id, host.size = fact.one_id, custody.size(fact)
     host.labels, host.cluster = dict(fact.labels), fact.cluster
 
 
@@ -227,7 +226,7 @@ def unit_placed(custody: Custody, fact: f.UnitPlaced, _writer: str) -> None:
     if not unit.suspended:
         unit.life = fact.attempt
     unit.state, unit.attempt, unit.hosts = "open", fact.attempt, fact.hosts
-    unit.size, unit.exclusive = size_of(fact), fact.exclusive
+    unit.size, unit.exclusive = custody.size(fact), fact.exclusive
     unit.broken = unit.began_at = unit.exit = unit.ended_at = None
     unit.placed_at, unit.addresses, unit.suspended = custody.state.at, (), False
     unit.release, unit.drains_until = fact.release, None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from schemas import facts as f
 from schemas.ids import instance_parts, is_instance
-from schemas.size import size_of
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
 from services.domain.custody.rules import BINDS_AGAIN, CORDONS_HOLD, NAMED_STAYS, TERM_STOPS
@@ -126,7 +125,7 @@ def _unit_not_next(unit: Unit, fact: f.UnitPlaced, dept: str) -> Void | None:
 def _no_place(custody: Custody, fact: f.UnitPlaced, dept: str) -> Void | None:
     if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
         return Void.WRONG_SHAPE
-    hosts, size = custody.state.hosts, size_of(fact)
+    hosts, size = custody.state.hosts, custody.size(fact)
     for name in fact.hosts:
         host = hosts.get(name)
         if host is None:

@@ -8,6 +8,8 @@ Rules
   2. Then batch by priority, then by name, one after the other: a wide job starts when all of its hosts are there.
   3. A department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then those that no
      other department's need.
+  4. Hosts differ: of all that are granted at one time, one with something scarce goes to a department whose waiting jobs need
+     that, whoever's turn it is; the others have it only when nothing else is left.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ from collections.abc import Iterable, Mapping
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import CloudConfig, Department
+from schemas.dimensions import SCARCE, scarcity
 from schemas.reasons import Reason
+from schemas.size import FIELDS, Size
 from services.domain.constraints import satisfies
 from services.domain.custody.custody import Custody
 from services.domain.sharing.lending import bounds
@@ -37,24 +41,44 @@ def granted(
     ]
     found: list[f.HostGranted] = []
     held = {name: custody.held(name) for name in wanted}
-    for name, count in grants(config, held, wanted, len(free), now).items():
+    counts = grants(config, held, wanted, len(free), now)
+    needed = _needed(custody, state, counts, free)
+    for name, count in counts.items():
         department = config.department(name)
         if count and department is not None:
             reason = _why(department, held[name], state.demand(custody, name), now)
-            chosen = _chosen(custody, state.prefers, name, free)[:count]
+            first = needed.get(name, [])
+            rest = [n for n in _chosen(custody, state.prefers, name, free) if n not in first]
+            kept = dict.fromkeys(n for other, names in needed.items() if other != name for n in names)
+            chosen = (first + [n for n in rest if n not in kept])[:count]
             found += [f.HostGranted(host=n, dept=name, reason=reason) for n in chosen]
             free = [n for n in free if n not in chosen]
     return found
 
 
+def _needed(custody: Custody, state: State, counts: Mapping[str, int], free: list[str]) -> dict[str, list[str]]:
+    """Rule 4: department -> hosts with what is scarce that its jobs need, in the order of grants."""
+    found: dict[str, list[str]] = {}
+    taken: dict[str, None] = {}
+    for name, count in counts.items():
+        sizes = [Size(**{field: each.get(field, 0) for field in FIELDS}) for each in state.needs.get(name, ())]
+        able = [n for n in free if n not in taken and any(size.fits_in(custody.state.hosts[n].size) for size in sizes)]
+        found[name] = able[:count]
+        taken |= dict.fromkeys(found[name])
+    return found
+
+
 def _chosen(custody: Custody, prefers: Mapping[str, tuple[str, ...]], name: str, free: list[str]) -> list[str]:
     """Rule 3: the free hosts (by name) in the order in which the department is to have them."""
+    hosts = custody.state.hosts
     if not prefers:
-        return free
+        return sorted(free, key=lambda n: (scarcity(hosts[n].size), n)) if SCARCE else free
     mine = prefers.get(name, ())
     others = [c for dept, constraints in prefers.items() if dept != name for c in constraints]
-    # 1. what its jobs need; 2. what no other's need; 3. unique: the name
-    return sorted(free, key=lambda n: (not _meets(custody, n, mine), _meets(custody, n, others), n))
+    # 1. what its jobs need; 2. what no other's need; 3. nothing scarce; 4. unique: the name
+    return sorted(
+        free, key=lambda n: (not _meets(custody, n, mine), _meets(custody, n, others), scarcity(hosts[n].size), n)
+    )
 
 
 def _meets(custody: Custody, name: str, constraints: Iterable[str]) -> bool:

@@ -16,15 +16,19 @@ class State(msgspec.Struct, kw_only=True):
     facts: int = 0
     waiting: dict[str, float] = {}
     prefers: dict[str, tuple[str, ...]] = {}  # department -> constraints of its jobs that wait
+    needs: dict[str, tuple[dict[str, int], ...]] = {}  # department -> sizes of them that need something scarce
     if_idle: dict[str, int] = {}  # web department -> hosts that it wants beside its demand, if they are idle
     credits: Credits = msgspec.field(default_factory=Credits)
     leases: dict[str, Lease] = {}  # accepted ones with a time of their own that are not over
 
     def demanded(self, fact: f.DemandChanged) -> None:
         self.prefers.pop(fact.dept, None)
+        self.needs.pop(fact.dept, None)
         self.if_idle.pop(fact.dept, None)
         if fact.prefer:
             self.prefers[fact.dept] = fact.prefer
+        if fact.sizes:
+            self.needs[fact.dept] = fact.sizes
         if fact.if_idle:
             self.if_idle[fact.dept] = fact.if_idle
 

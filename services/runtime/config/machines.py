@@ -21,6 +21,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim, Policy
+from schemas.size import NOTHING, Size
 from services.domain.capabilities import CAPABILITIES, Hypervisor, can
 from services.runtime.config.form import Path_, Problem, shown
 
@@ -58,13 +59,14 @@ def with_save_s(policy: Policy, table: Any, hypervisor: Hypervisor | None) -> Po
     return policy if said or hypervisor is None else replace(policy, save_s=SAVE_S[hypervisor])
 
 
-def lacks(capabilities: Sequence[Capability], wish: OnReclaim) -> str:
-    """Why `wish` cannot be kept, and what can; "" if it can."""
+def lacks(capabilities: Sequence[Capability], wish: OnReclaim, size: Size = NOTHING) -> str:
+    """Why `wish` cannot be kept, of what has this much, and what can; "" if it can."""
     able = tuple(capabilities)
-    if can(able, wish):
+    if can(able, wish, size):
         return ""
-    instead = " or ".join(f'"{each}"' for each in WISHES if can(able, each))
-    return f"should be {instead}: the hypervisor of this cloud ([opennebula] hypervisor) cannot {wish} a running VM"
+    instead = " or ".join(f'"{each}"' for each in WISHES if can(able, each, size))
+    vm = "a running VM" if not can(able, wish) else "a VM with devices of its host"
+    return f"should be {instead}: the hypervisor of this cloud ([opennebula] hypervisor) cannot {wish} {vm}"
 
 
 def check(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capability]) -> Iterator[Problem]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from schemas import ids
 from schemas.config import BatchPolicy
+from schemas.dimensions import DIMENSIONS
 from services.runtime.config.form import NAME_RIGHT, Path_, Problem, shown
 
 
@@ -22,5 +23,7 @@ def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
     for name in batch.services:
         if not ids.is_department(name):
             yield problem("services", name, NAME_RIGHT)
-    if not math.isclose(batch.w_cpu + batch.w_mem, 1.0, abs_tol=1e-9):
-        yield problem("w_cpu", batch.w_cpu, f"should be 1 together with w_mem ({batch.w_mem:g})")
+    (first, weight), *rest = ((each.weight, getattr(batch, each.weight)) for each in DIMENSIONS)
+    if not math.isclose(weight + sum(value for _, value in rest), 1.0, abs_tol=1e-9):
+        others = ", ".join(f"{name} ({value:g})" for name, value in rest)
+        yield problem(first, weight, f"should be 1 together with {others}")

@@ -284,7 +284,7 @@ class BatchCore:
         if fact.dept == self.dept:
             self._rests = False
             if isinstance(fact, f.DemandChanged):
-                self.state.prefer = fact.prefer
+                self.state.prefer, self.state.sizes = fact.prefer, fact.sizes
 
     def _on_config(self, _fact: f.ConfigAdopted) -> None:
         self.view.adopt()

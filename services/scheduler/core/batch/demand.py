@@ -6,9 +6,10 @@ Rules
      a demand below the need would let a job wait for ever while others keep the idle hosts.
   2. At most all usable hosts (free, held or draining; not cordoned), for a shape at most those that could hold it.  Cordoned
      hosts in use are wanted beside those (the core adds them): the provisioner takes them off again.
-  3. Of jobs with a constraint (`domain.constraints`) hosts that satisfy it count.  Which ones a grant will bring is not for
-     the department to say, so idle hosts that it holds and that do not satisfy it are wanted beside those: otherwise it would
-     have as many as it asked for, and none of use.  `preferred` tells the provisioner which constraints grants should satisfy.
+  3. Of jobs with a constraint (`domain.constraints`), or that need something scarce, hosts that satisfy it count.  Which ones
+     a grant will bring is not for the department to say, so idle hosts that it holds and that do not satisfy it are wanted
+     beside those: otherwise it would have as many as it asked for, and none of use.  `preferred` and `scarce` tell the
+     provisioner which ones.
   4. Held jobs, jobs with unmet dependencies and what a throttle keeps back are not demand.
 """
 
@@ -19,6 +20,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.dimensions import SCARCE, scarcity
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.stage import Said
@@ -45,10 +47,12 @@ class ReportDemand:
             leases = lease_times.hosts_wanted(view.jobs, view.open, view.capacities, view.policy.leases, now)
             wanted = max(wanted, leases)
         prefer = preferred(queue) if view.jobs.constraints and view.active else ()
-        if wanted != view.custody.state.demands.get(view.dept, 0) or prefer != view.state.prefer:
+        sizes = scarce(queue) if view.active else ()
+        told = (prefer, sizes) == (view.state.prefer, view.state.sizes)
+        if wanted != view.custody.state.demands.get(view.dept, 0) or not told:
             pending = len(queue) + len(queue.bookings) - len(starts)
             reason = because.Queue(pending=pending, running=len(view.open) + len(starts))
-            said.facts.append(f.DemandChanged(dept=view.dept, hosts=wanted, prefer=prefer, reason=reason))
+            said.facts.append(f.DemandChanged(dept=view.dept, hosts=wanted, prefer=prefer, sizes=sizes, reason=reason))
         return False
 
     def look_again(self) -> None:
@@ -111,11 +115,19 @@ def hosts_wanted(
         if ranks:
             needed = max(shape.nodes, -(-units * shape.nodes // ranks))
             wanted += min(needed, capacities.able(shape))
-            if shape.constraint:
+            if shape.constraint or scarcity(shape.size):
                 useless = max(useless, sum(n for free, n in (idle or {}).items() if not free.fits(shape)))
         if wanted + useless >= usable:
             return usable
     return wanted + useless
+
+
+def scarce(queue: Queue) -> tuple[dict[str, int], ...]:
+    """What jobs that may start need of a host, of those that need something scarce; in order, the first `PREFERRED_MAX`."""
+    if not SCARCE:
+        return ()
+    found = {lane.key.shape.size: None for lane in queue.lanes.values() if queue.allowance(lane)}
+    return tuple(size.fields() for size in sorted(found) if scarcity(size))[:PREFERRED_MAX]
 
 
 def preferred(queue: Queue) -> tuple[str, ...]:

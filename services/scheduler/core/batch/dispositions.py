@@ -32,6 +32,7 @@ from schemas.causes import Cause
 from schemas.config import BatchPolicy, OnReclaim
 from schemas.facts import Disposal
 from schemas.reasons import Reason
+from schemas.size import Size
 from services.domain.capabilities import can
 from services.domain.custody.broken import cause_of, why_broken
 from services.domain.custody.custody import Custody
@@ -104,15 +105,18 @@ class Dispositions:
 
     def saved(self, name: str) -> bool:
         """True if the unit's attempt would be suspended were it a victim now."""
-        return self._able and self._has_work(name) and self._requeues(name) <= self.policy().requeues_max  # rule 5
+        able = self._can("suspend", self.custody.state.units[name].size)
+        return able and self._has_work(name) and self._requeues(name) <= self.policy().requeues_max  # rule 5
 
     def saves_later(self, name: str) -> bool:
         """True if the unit's attempt has not begun, and would be suspended once it has."""
-        return self._able and self.custody.state.units[name].began_at is None and self._wish(name) == "suspend"
+        unit = self.custody.state.units[name]
+        return self._can("suspend", unit.size) and unit.began_at is None and self._wish(name) == "suspend"
 
     def wishes_to_move(self, name: str) -> bool:
         """True if the unit's attempt would go on elsewhere were it a victim now and were there room."""
-        return self._wish(name) == "migrate" and self._can("migrate") and self._has_work(name)
+        can = self._wish(name) == "migrate" and self._can("migrate", self.custody.state.units[name].size)
+        return can and self._has_work(name)
 
     def _has_work(self, name: str) -> bool:
         return saves(self.custody.state.units[name], self._wish(name), self.jobs.used_s(name))
@@ -129,16 +133,14 @@ class Dispositions:
     def _wish(self, name: str) -> OnReclaim:
         """Rule 2."""
         job = self.jobs.job(name)
-        return job.on_reclaim or ("suspend" if job.best_effort and self._able else self.policy().on_reclaim)
+        return job.on_reclaim or (
+            "suspend" if job.best_effort and self._can("suspend", job.size) else self.policy().on_reclaim
+        )
 
-    @property
-    def _able(self) -> bool:
-        """True if this cloud can suspend."""
-        return self._can("suspend")
-
-    def _can(self, wish: OnReclaim) -> bool:
+    def _can(self, wish: OnReclaim, size: Size) -> bool:
+        """True if this cloud can do that with a unit that has this much."""
         config = self.custody.state.config
-        return config is not None and can(config.capabilities, wish)
+        return config is not None and can(config.capabilities, wish, size)
 
 
 def close_preempted(

@@ -12,7 +12,7 @@ Rules
   3. After a move neither host's use is known any more, nor that of a host which was cleared or lost.  The executor tells it
      anew after a while: so nothing moves twice on the strength of one observation, and at unchanged loads nothing moves at all.
   4. A job moves if it runs on one host, its guest has called and its VM is up; not if it is held, cancelled, a lease with a
-     time slot or one that asked for hosts with certain labels.
+     time slot, one that asked for hosts with certain labels, or one with devices of its host, where that cannot be.
   5. Hosts that are cordoned, in quarantine or taken as a whole neither give nor get (`Room`, rule 1).
   6. A move costs its job neither a retry nor a requeue, and is no preemption (`Jobs.over`).
 """
@@ -24,8 +24,10 @@ from collections.abc import Iterable
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Balance, CloudConfig
+from schemas.dimensions import is_fixed
 from schemas.facts import Disposal
 from schemas.ids import sort_key
+from services.domain.capabilities import can
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit, vm_key
 from services.domain.observed import worthless
@@ -103,8 +105,9 @@ class Rebalance:
         vm = self.custody.state.vms.get(vm_key(unit.id, unit.attempt, 0))
         if unit.nodes != 1 or unit.began_at is None or unit.held or unit.cancelled or not self.jobs.has(unit.id):
             return False
-        job = self.jobs.job(unit.id)
-        return vm is not None and vm.started_at is not None and not (job.is_local or job.constraint)
+        job, config = self.jobs.job(unit.id), self.custody.state.config
+        stays = is_fixed(unit.size) and not (config is not None and can(config.capabilities, "migrate", unit.size))
+        return vm is not None and vm.started_at is not None and not (job.is_local or job.constraint or stays)
 
     def _machine(self, unit: Unit, now: float) -> Machine:
         assert unit.began_at is not None

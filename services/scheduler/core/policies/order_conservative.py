@@ -53,7 +53,7 @@ from services.scheduler.core.state.shape import Place, Shape
 
 ALWAYS: Final = float("-inf")  # the beginning of what is free now
 NEVER: Final = float("inf")
-NO_ROOM: Final = Free(False, TAKEN)
+NO_ROOM: Final = Free(0, False, TAKEN)
 
 
 def plan(situation: Situation) -> Plan:
@@ -141,8 +141,8 @@ class Line:
 def profile(situation: Situation) -> list[Line]:
     """Lines of all hosts on which something may be placed, in the order of rule 3."""
     forecast, room = situation.forecast(), situation.room
-    names = sorted((whole.size, name) for name, whole in forecast.held.items())
-    lines = {name: Line(name, room.free.get(name, NO_ROOM)) for _, name in names if name not in room.resting}
+    names = sorted((whole.scarce, whole.size, name) for name, whole in forecast.held.items())
+    lines = {name: Line(name, room.free.get(name, NO_ROOM)) for *_, name in names if name not in room.resting}
     left: dict[str, int] = {}  # host -> attempts that are still there
     for ending in forecast.endings:
         for name in ending.hosts:

@@ -47,7 +47,6 @@ from services.scheduler.core.policies.preemption_costs import overhead_s, resume
 from services.scheduler.core.policies.reservation import Gap, gap_for
 from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane, LaneKey, Row
-from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Place, Shape
 
 
@@ -184,7 +183,7 @@ class Pass:
                 free = self.room.free.get(name)
                 if free is not None:
                     left = free.size.minus(each.shape.size).most(NOTHING)
-                    self.room.offer(name, Free(False, left, free.serves))
+                    self.room.offer(name, free._replace(empty=False, size=left))
 
     def _offers(self, name: str, shape: Shape) -> bool:
         free = self.room.free.get(name)

@@ -22,7 +22,7 @@ from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
-NO_ROOM: Final = Free(False, NOTHING)
+NO_ROOM: Final = Free(0, False, NOTHING)
 
 
 class Expected(Protocol):

@@ -15,6 +15,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from schemas.dimensions import scarcity
 from schemas.size import NOTHING, Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
@@ -104,7 +105,7 @@ class Forecast:
         """Anything about the host may have changed."""
         old, host, new = self.held.get(name), self.custody.state.hosts.get(name), None
         if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
-            new = Free(True, host.size, self.serves(host))
+            new = Free(scarcity(host.size), True, host.size, self.serves(host))
             if new == old:
                 return
         if old is not None:

@@ -1,14 +1,14 @@
 """Room: what is free on the hosts where this department may place something now.  A view derived from custody.
 
 Theory of operation
-  Hosts with the same free room are interchangeable, so they are kept in classes: (empty, what is free) -> names.
+  Hosts with the same free room are interchangeable, so they are kept in classes: what its hosts offer -> names.
   A cluster has few classes, and a question about a shape looks at classes, not at hosts.
 
 Rules
   1. In the room are hosts that the department holds, that are not cordoned, not in quarantine and not taken as a whole.
      Cordoned ones that it holds are named beside it (`cordoned`).
-  2. Best fit: occupied hosts before empty ones, then fewest free cores, then least free memory, then name (unique).  So empty
-     hosts stay empty, for wide jobs and for giving back at once.
+  2. Best fit: hosts without what is scarce first (`dimensions.scarcity`), then occupied before empty ones, then fewest free
+     cores, then least free memory, then name (unique).  So empty hosts stay empty, for wide jobs and for giving back at once.
   3. The same custody state gives the same room, whichever way it came to be.
   4. A quarantine ends by time: such hosts wait in `resting` until `wake`, also those taken as a whole: whoever makes way
      there makes no room.
@@ -22,6 +22,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from schemas.dimensions import scarcity
 from schemas.size import TAKEN, Size
 from services.domain.constraints import satisfies
 from services.domain.core import NEVER
@@ -33,8 +34,10 @@ FEW: Final = 4  # hosts; more are sorted in together
 
 
 class Free(NamedTuple):
-    """What is free on a host.  Natural order = rule 2.  `serves`: constraints that the host satisfies (rule 5)."""
+    """What is free on a host.  Natural order = rule 2.  `scarce`: what is scarce that the host
+    has, free or not; `serves`: constraints that the host satisfies (rule 5)."""
 
+    scarce: int
     empty: bool
     size: Size
     serves: tuple[str, ...] = ()
@@ -48,11 +51,11 @@ class Free(NamedTuple):
 
     def beside(self, shape: Shape) -> Free:
         """What remains beside a rank of `shape`."""
-        return Free(False, TAKEN if shape.exclusive else self.size.minus(shape.size), self.serves)
+        return Free(self.scarce, False, TAKEN if shape.exclusive else self.size.minus(shape.size), self.serves)
 
     def after(self, shape: Shape) -> Free:
         """What there is when a rank of `shape` is gone, and others are not."""
-        return Free(False, self.size.plus(shape.size), self.serves)
+        return Free(self.scarce, False, self.size.plus(shape.size), self.serves)
 
 
 class Room:
@@ -143,7 +146,7 @@ class Room:
             return None
         if host.exclusive:
             return None
-        offered = (not host.units, host.free, self.serves(host))
+        offered = (scarcity(host.size), not host.units, host.free, self.serves(host))
         return before if offered == before else Free(*offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
@@ -283,7 +286,7 @@ class Room:
         self._enter(left, names)
 
     def _free(self, host: Host) -> Free:
-        return Free(not host.units, host.free, self.serves(host))
+        return Free(scarcity(host.size), not host.units, host.free, self.serves(host))
 
 
 def _offers_more(now: Free, then: Free) -> bool:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain, islice
 
+from schemas.dimensions import scarcity
 from schemas.ids import sort_key
 from services.domain.custody.state import Host, Unit
 from services.scheduler.core.web.inventory import Inventory, too_small
@@ -171,7 +172,7 @@ def places(held: Inventory, count: int, now: float) -> list[str]:
     hosts = [held.host(name) for name in held.roomy]
     usable = [host for host in hosts if host.cordoned is None and host.quarantine_until <= now]
     found: list[str] = []
-    for host in sorted(usable, key=lambda h: (-len(h.units), h.name)):  # unique: name
+    for host in sorted(usable, key=lambda h: (scarcity(h.size), -len(h.units), h.name)):  # unique: name
         if len(found) == count:
             break
         found += [host.name] * min(held.room(host), count - len(found))
