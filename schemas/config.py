@@ -85,6 +85,7 @@ class UserLimits(_Config, frozen=True, kw_only=True):
         int | None, between(0, CORES_MAX, "jobs waiting and running; more are refused at submission")
     ] = None
     cores_max: Annotated[int | None, between(0, CORES_MAX, "cores that running jobs ask for")] = None
+    gpus_max: Annotated[int | None, between(0, CORES_MAX, "GPUs that running jobs ask for")] = None
     hosts_max: Annotated[int | None, between(0, CORES_MAX, "nodes of running jobs, all nodes of each job")] = None
 
 
@@ -194,9 +195,13 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
         ),
     ] = 600.0
     w_cpu: Annotated[
-        float, between(0, 1, "of order svmsched: usage = w_cpu · share of cores + w_mem · share of memory; together 1")
+        float,
+        between(
+            0, 1, "of order svmsched: usage = w_cpu · share of cores + w_mem · of memory + w_gpu · of GPUs; together 1"
+        ),
     ] = 1.0
     w_mem: Annotated[float, between(0, 1, "weight of memory in a service's usage")] = 0.0
+    w_gpu: Annotated[float, between(0, 1, "weight of GPUs in a service's usage")] = 0.0
     options: Annotated[dict[str, Option], about("settings of orders and victims that are plug-ins")] = {}
     limits: BatchLimits = BatchLimits()
     quality: Annotated[dict[str, Quality], about("qualities of service by name")] = {}
@@ -269,6 +274,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
     instances_per_host: Annotated[int, between(1, 10_000, "instances that share a host")] = 1
     instance_cores: Annotated[int, between(1, 10_000, "cores of an instance")] = 1
     instance_memory_mb: Annotated[int, between(1, 1 << 30, "memory of an instance")] = 256
+    instance_gpus: Annotated[int, between(0, 1000, "GPUs of an instance")] = 0
     signal_timeout_s: Annotated[float, positive(3600, "a load signal older than this no longer counts")] = 10.0
     claim_max_user: Annotated[
         int,
@@ -361,6 +367,9 @@ class Department(_Config, frozen=True, kw_only=True):
     windows_zone: Annotated[str, about('UTC, or an offset from it: "UTC+02:00"')] = "UTC"
     maximum_cores: Annotated[
         int | None, between(1, CORES_MAX, "kind batch: cores that running jobs ask for; None: no bound")
+    ] = None
+    maximum_gpus: Annotated[
+        int | None, between(1, CORES_MAX, "kind batch: GPUs that running jobs ask for; None: no bound")
     ] = None
     store_share: Annotated[
         float | None,

@@ -50,7 +50,7 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     scale: int = 1
     history: tuple[str, str, str]
-    rules: int = 1
+    rules: int = 0
     scarce: bool = False
     fixed: bool = False
 
@@ -64,6 +64,13 @@ def _share(host: Any, name: str) -> int:
     return max(0, int(host.findtext(f"HOST_SHARE/{name}") or 0))
 
 
+def _gpus(host: Any) -> list[Any]:
+    """Of the devices that OpenNebula's probe lists."""
+    devices = host.iterfind("HOST_SHARE/PCI_DEVICES/PCI")
+    return [device for device in devices if (device.findtext("CLASS") or "").lower() == GPU_CLASS]
+
+
+GPU_CLASS: Final = "0302"  # PCI: a 3D controller.  A display adapter (0300) may be the console's
 DIMENSIONS: Final = (
     Dimension(
         field="cores",
@@ -98,6 +105,25 @@ DIMENSIONS: Final = (
         scale=1 << 20,
         history=("memory", "best_effort_memory", "memory"),
     ),
+    Dimension(
+        field="gpus",
+        used="gpus_used",
+        singular="GPU",
+        plural="GPUs",
+        asked="gpus",
+        limit="gpus_max",
+        department_limit="maximum_gpus",
+        weight="w_gpu",
+        capacity=lambda host: len(_gpus(host)),
+        in_use=lambda host: sum(1 for device in _gpus(host) if int(device.findtext("VMID") or -1) >= 0),
+        vm=lambda number: (("PCI", {"CLASS": GPU_CLASS}),) * number,
+        title="GPUs",
+        metric="phoenix_gpus_{}",
+        history=("gpus", "best_effort_gpus", "gpus"),
+        rules=5,
+        scarce=True,
+        fixed=True,
+    ),
 )
 assert tuple(dimension.field for dimension in DIMENSIONS) == FIELDS, "rule 2"
 
@@ -109,12 +135,18 @@ NEWEST: Final = max(dimension.rules for dimension in DIMENSIONS)  # under these 
 
 def scarcity(size: Size) -> int:
     """How much of what is scarce; 0: nothing."""
-    return sum(size[number] for number in SCARCE)
+    found = 0
+    for number in SCARCE:  # no generator: it is asked for each host that changes
+        found += size[number]
+    return found
 
 
 def is_fixed(size: Size) -> bool:
     """True of what has something that cannot go elsewhere with it."""
-    return any(size[number] for number in _FIXED)
+    found = 0
+    for number in _FIXED:  # no generator: it is asked for each that may be a victim
+        found += size[number]
+    return found > 0
 
 
 def under(size: Size, rules: int) -> Size:
@@ -124,7 +156,8 @@ def under(size: Size, rules: int) -> Size:
 
 def words(size: Size, *, joined: str = "and") -> str:
     """`4 cores and 512 MiB`."""
-    *first, last = (dimension.amount(number) for dimension, number in zip(DIMENSIONS, size, strict=True))
+    parts = zip(DIMENSIONS, size, strict=True)
+    *first, last = (each.amount(number) for each, number in parts if number or not each.scarce)
     return f"{', '.join(first)} {joined} {last}"
 
 

@@ -131,14 +131,16 @@ class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
 
 
 class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
-    """An attempt opens: rank r runs on hosts[r] with `cores` and `memory_mb` there; `exclusive`: it needs the host empty.
-    Of an instance: `release` is what it runs (0: what the configuration says), `image` that release's (empty: the site's)."""
+    """An attempt opens: rank r runs on hosts[r] with `cores`, `memory_mb` and `gpus` there; `exclusive`: it needs the host
+    empty.  Of an instance: `release` is what it runs (0: what the configuration says), `image` that release's (empty: the
+    site's)."""
 
     unit: UnitId
     attempt: AttemptNumber
     hosts: tuple[str, ...]
     cores: Count
     memory_mb: Count
+    gpus: Count = 0
     exclusive: bool = False
     reason: Reason | None = None
     moved_from: tuple[str, ...] = ()  # where it ran until now, of an attempt that was moved while it ran
@@ -170,6 +172,7 @@ class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"
     one_id: int
     cores: Count
     memory_mb: Count
+    gpus: Count = 0
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     cluster: str = ""
 

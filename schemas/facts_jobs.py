@@ -48,6 +48,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     nodes: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
     cores: Count = 1  # on each node
     memory_mb: Count = 256  # on each node
+    gpus: Count = 0  # on each node
     exclusive: bool = False
     tasks: int = 1
     cpus_per_task: int = 1

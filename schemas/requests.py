@@ -42,6 +42,7 @@ TASKS_MAX: Final = 1_000_000
 NODES_MAX: Final = 10_000
 CPUS_MAX: Final = 4096  # of one task; the largest machines on sale have about 1,000 threads
 MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB on one node
+GPUS_MAX: Final = 100_000  # of one job; a host has 16 at most
 PRIORITY_MAX: Final = 1_000_000
 PRIORITY_DEFAULT: Final = 0
 RETRIES_MAX: Final = 1000
@@ -207,8 +208,8 @@ class JobSubmit(Message, frozen=True, kw_only=True):
 
     `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
     ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node, and 0 all of it, of the smallest host that has the cores.
-    Without it a node has `memory_per_core_mb` for each core, or as much as the department says.  `priority` above 0 is for
-    managers and operators.
+    Without it a node has `memory_per_core_mb` for each core, or as much as the department says.  `gpus` are in all,
+    as many on each node; `gpus_per_node` on each.  `priority` above 0 is for managers and operators.
     """
 
     request: RequestId = ""
@@ -224,6 +225,8 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     cpus_per_task: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
     memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
     memory_per_core_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
+    gpus: Annotated[int, Meta(ge=0, le=GPUS_MAX)] | None = None
+    gpus_per_node: Annotated[int, Meta(ge=0, le=GPUS_MAX)] | None = None
     exclusive: bool = False
     walltime_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
@@ -255,7 +258,7 @@ class JobsNamed(Message, frozen=True, kw_only=True):
 
 
 class LeaseCreate(Message, frozen=True, kw_only=True):
-    """Machines for a time: `nodes` different hosts, on each `cores` and `memory_mb`, for `duration_s`.
+    """Machines for a time: `nodes` different hosts, on each `cores`, `memory_mb` and `gpus`, for `duration_s`.
 
     `advance`: from `start_at` on.  `deadline`: at the earliest time from `start_at` (or now) on, over by `deadline_at`.
     `immediate`: now, or refused.  `best-effort`: when there is room, and it makes way for the others.
@@ -271,6 +274,7 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1
     cores: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
     memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
+    gpus: Annotated[int, Meta(ge=0, le=GPUS_MAX)] = 0
     exclusive: bool = False
     script: str | None = None
     argv: Annotated[tuple[Argument, ...], Meta(max_length=ARGUMENTS_MAX)] = ()
@@ -296,6 +300,7 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
             nodes=self.nodes,
             cpus_per_task=self.cores,
             memory_mb=self.memory_mb,
+            gpus_per_node=self.gpus or None,
             exclusive=self.exclusive,
             walltime_s=self.duration_s,
             directory=self.directory,
@@ -442,6 +447,8 @@ def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
             return field, f"{field} must not hold control characters"
     if request.memory_mb is not None and request.memory_per_core_mb is not None:
         return "memory_per_core_mb", "give memory_mb (a node) or memory_per_core_mb, not both"
+    if request.gpus is not None and request.gpus_per_node is not None:
+        return "gpus_per_node", "give gpus (in all) or gpus_per_node, not both"
     for index, file in enumerate(request.inputs):
         if not is_relative(file.name):
             return f"inputs[{index}].name", "an input's name is a relative path without '..' and control characters"

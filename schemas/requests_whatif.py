@@ -42,6 +42,7 @@ class Foretold(Message, frozen=True, kw_only=True):
     nodes: int
     cores: int
     memory_mb: int
+    gpus: int = 0
     walltime_s: float
     quality: str = ""
     claim_waits_s: float | UnsetType = UNSET  # as `requests.Submitted` has it

@@ -9,7 +9,7 @@ Rules
   1. Code that needs sizes as a whole uses this arithmetic; code that needs each dimension loops over the table of dimensions.
      Nothing else names two of them side by side.
   2. Numbers may be negative where something is taken from what is not there; what is negative holds nothing.
-  3. The natural order compares cores, then memory: what best fit goes by among hosts that are alike otherwise.
+  3. The natural order compares cores, then memory, then GPUs: what best fit goes by among hosts that are alike otherwise.
   4. Placement calls this for each kind of host, so the arithmetic is written out, not looped: `tests/unit/test_size.py` holds
      that it counts every dimension of the table.
 """
@@ -20,28 +20,31 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+_new: Final = tuple.__new__  # twice as fast as calling the type
+
 
 class Size(NamedTuple):
     """Of one host or rank.  `memory_mb`: MiB."""
 
     cores: int = 0
     memory_mb: int = 0
+    gpus: int = 0
 
     def fits_in(self, room: Size) -> bool:
-        return self.cores <= room.cores and self.memory_mb <= room.memory_mb
+        return self.cores <= room.cores and self.memory_mb <= room.memory_mb and self.gpus <= room.gpus
 
     def plus(self, other: Size) -> Size:
-        return Size(self.cores + other.cores, self.memory_mb + other.memory_mb)
+        return _new(Size, (self.cores + other.cores, self.memory_mb + other.memory_mb, self.gpus + other.gpus))
 
     def minus(self, other: Size) -> Size:
-        return Size(self.cores - other.cores, self.memory_mb - other.memory_mb)
+        return _new(Size, (self.cores - other.cores, self.memory_mb - other.memory_mb, self.gpus - other.gpus))
 
     def times(self, number: int) -> Size:
-        return Size(number * self.cores, number * self.memory_mb)
+        return _new(Size, (number * self.cores, number * self.memory_mb, number * self.gpus))
 
     def most(self, other: Size) -> Size:
         """The larger of both, dimension by dimension."""
-        return Size(max(self.cores, other.cores), max(self.memory_mb, other.memory_mb))
+        return Size(max(self.cores, other.cores), max(self.memory_mb, other.memory_mb), max(self.gpus, other.gpus))
 
     def copies_in(self, room: Size) -> int | None:
         """How many of this size `room` holds, negative if less than nothing is left; None: it needs nothing, so there is no
@@ -70,7 +73,7 @@ _read: Final = attrgetter(*FIELDS)
 
 def size_of(flat: Any) -> Size:
     """Of a fact, a job or an answer: whatever has a field for each dimension."""
-    return Size._make(_read(flat))
+    return _new(Size, _read(flat))
 
 
 def total(sizes: Iterable[Size]) -> Size:

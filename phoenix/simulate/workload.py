@@ -67,6 +67,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int
     cores: int = 1  # on each node
     memory_mb: int = 1  # on each node
+    gpus: int = 0  # on each node
     exclusive: bool = False
     walltime_s: float = UNLIMITED_S
     user: str = "user"
@@ -124,6 +125,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     hosts: int
     host_cores: int = 1
     host_memory_mb: int = 1 << 20
+    host_gpus: int = 0
     jobs: dict[str, tuple[Work, ...]] = {}  # by department
     web: dict[str, WebInput] = {}
     window_s: float | None = None  # what has not ended by then is unfinished; None: until everything has ended

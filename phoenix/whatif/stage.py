@@ -284,6 +284,7 @@ class Stage(Simulation):
             nodes=fact.nodes,
             cpus_per_task=fact.cpus_per_task,
             memory_mb=fact.memory_mb,
+            gpus_per_node=fact.gpus or None,
             exclusive=fact.exclusive,
             walltime_s=fact.walltime_s,
             on_reclaim=fact.on_reclaim,

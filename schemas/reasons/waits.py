@@ -13,6 +13,7 @@ class Needs(AnyReason, frozen=True, kw_only=True):
     nodes: int | None = None
     cores: int | None = None
     memory_mb: int | None = None
+    gpus: int | None = None
     exclusive: bool = False
     constraint: str = ""
 

@@ -52,6 +52,8 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"stderr": "e"}, False),
         ({"stdin": "i"}, False),
         ({"keep": ("*",)}, False),
+        ({"gpus": 2}, True),
+        ({"gpus_per_node": 2}, True),
         ({"signal": JobSignal(number=10)}, False),
         ({"inputs": (InputFile(name="a", data=b"1"),)}, False),
     ],

@@ -186,6 +186,7 @@ def test_the_queue_is_shown_in_its_order() -> None:
         "nodes": 1,
         "cores": 1,
         "memory_mb": 256,
+        "gpus": 0,
         "exclusive": False,
     }
 
@@ -303,7 +304,7 @@ def test_capacities_leave_out_lost_and_cordoned_hosts() -> None:
     world.hosts(3)
     world.lose("h1")
     world.write("admission", f.HostCordoned(host="h2", reason="x", user="root"))
-    assert Capacities.of(world.custody).of_host == {"h3": (4, 8192)}
+    assert Capacities.of(world.custody).of_host == {"h3": Size(4, 8192)}
 
 
 def test_a_job_that_hours_or_contracts_keep_waiting_is_told_so() -> None:

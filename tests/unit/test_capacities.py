@@ -51,26 +51,26 @@ def fold(*hosts: Host, units: list[Unit] | None = None) -> Custody:
 )
 def test_usable_is_what_may_be_held_and_is_not_cordoned(fields: dict[str, Any], usable: bool) -> None:
     found = Capacities.of(fold(host("a", **fields)))
-    assert (found.of_host, found.counts) == (({"a": (4, 400)}, {(4, 400): 1}) if usable else ({}, {}))
+    assert (found.of_host, found.counts) == (({"a": Size(4, 400)}, {Size(4, 400): 1}) if usable else ({}, {}))
 
 
 def test_hosts_are_counted_by_kind_as_they_come_and_go_and_only_a_change_is_told() -> None:
     custody = fold(host("a"), host("b"), host("c", cores=8))
     found = Capacities.of(custody)
-    assert found.counts == {(4, 400): 2, (8, 400): 1}
+    assert found.counts == {Size(4, 400): 2, Size(8, 400): 1}
     assert not found.update(custody, "a")
     custody.state.hosts["a"].size = custody.state.hosts["a"].size._replace(cores=8)
     assert found.update(custody, "a")
-    assert found.counts == {(4, 400): 1, (8, 400): 2}
+    assert found.counts == {Size(4, 400): 1, Size(8, 400): 2}
     custody.state.hosts["a"].state = "lost"
     assert found.update(custody, "a")
     assert not found.update(custody, "a")
     del custody.state.hosts["b"]
     assert found.update(custody, "b")
-    assert (found.of_host, found.counts) == ({"c": (8, 400)}, {(8, 400): 1})
+    assert (found.of_host, found.counts) == ({"c": Size(8, 400)}, {Size(8, 400): 1})
     custody.state.hosts["a"].state = "free"
     assert found.update(custody, "a")
-    assert found.counts == {(8, 400): 2}
+    assert found.counts == {Size(8, 400): 2}
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_what_production_has_is_counted_by_service_and_the_rest_by_name() -> Non
     ]
     custody = fold(units=units)
     found = forecast(custody, "3", "4", "5", "6", "7")
-    assert found.used == {"a": (6, 200), "b": (2, 0), "": (2, 100)}
+    assert found.used == {"a": Size(6, 200), "b": Size(2), "": Size(2, 100)}
     assert ([*found.best_effort], [*found.declared], [*found.exclusive]) == (["3"], ["5"], ["5"])
     for one in units:
         one.state = "pending"

@@ -36,7 +36,7 @@ def test_every_hypervisor_says_what_it_can_and_how_long_saving_takes() -> None:
     ("text", "hypervisor", "able"),
     [
         (BASE, "process", ALL),  # the embedded one
-        (one(hypervisor="dummy"), "dummy", ALL),
+        (one(hypervisor="dummy"), "dummy", (*ALL, "keep_devices")),
         (one(endpoint="http://one:2633/RPC2"), None, ()),  # it may be anything
         (one(endpoint="http://one:2633/RPC2", hypervisor="kvm"), "kvm", ALL),
         (one(endpoint="http://one:2633/RPC2", hypervisor="lxc"), "lxc", ()),

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from schemas.size import Size, size_of
 from services.domain.constraints import satisfies
 from services.executor.core.calls import Deploy, Phase, Sample
 from services.executor.core.host_health import DISABLED, EXCLUDED, FULL, LATE
@@ -226,7 +227,7 @@ def stranger(bench: Bench, vm: int, host: str, cpu: int, memory_kb: int) -> None
     """Another tenant's VM runs there."""
     bench.vms[vm], bench.tags[vm], bench.on[vm] = Phase.RUNNING, "", host
     seen = bench.hosts[host]
-    bench.hosts[host] = msgspec.structs.replace(seen, asked=(seen.asked[0] + cpu, seen.asked[1] + memory_kb))
+    bench.hosts[host] = msgspec.structs.replace(seen, asked=Size(seen.asked[0] + cpu, seen.asked[1] + memory_kb))
 
 
 def offers(bench: Bench, name: str = "h0") -> tuple[int, int]:
@@ -240,11 +241,11 @@ def test_what_another_tenant_uses_is_not_offered_and_is_when_it_has_gone() -> No
     bench.audit()
     bench.see_hosts()
     assert kinds(bench.decide()) == ["host.described"]
-    assert offers(bench) == (2, 3072)
+    assert offers(bench) == Size(2, 3072)
     bench.gone(77)
-    change(bench, "h0", asked=(0, 0))
+    change(bench, "h0", asked=Size(0, 0))
     bench.decide()
-    assert offers(bench) == (4, 4096)
+    assert offers(bench) == Size(4, 4096)
 
 
 def test_what_our_own_vms_use_changes_nothing_whenever_it_is_seen() -> None:
@@ -255,7 +256,7 @@ def test_what_our_own_vms_use_changes_nothing_whenever_it_is_seen() -> None:
     bench.decide()
     before = offers(bench)
     [vm] = bench.run("1", "h0", cores=2)
-    change(bench, "h0", asked=(300, (512 + 64) * 1024))
+    change(bench, "h0", asked=Size(300, (512 + 64) * 1024))
     assert bench.decide() == []
     stale = [bench.host(name) for name in bench.hosts]
     bench.write("admission", f.AttemptReported(unit="1", attempt=1, exit=0))
@@ -265,11 +266,11 @@ def test_what_our_own_vms_use_changes_nothing_whenever_it_is_seen() -> None:
     bench.hosts["h0"] = next(s for s in stale if s.name == "h0")
     bench.see_hosts()
     bench.on.pop(vm)
-    change(bench, "h0", asked=(100, 512 * 1024))
+    change(bench, "h0", asked=Size(100, 512 * 1024))
     bench.decide()
     assert offers(bench) == before
     assert [x for x in bench.written if isinstance(x, f.HostDescribed)] == [
-        x for x in bench.written if isinstance(x, f.HostDescribed) and (x.cores, x.memory_mb) == before
+        x for x in bench.written if isinstance(x, f.HostDescribed) and size_of(x) == before
     ]
 
 
@@ -285,7 +286,7 @@ def test_a_new_leader_says_nothing_else_before_it_knows_whose_vms_they_are() -> 
     bench.audit()
     bench.see_hosts()
     assert bench.decide() == []
-    assert offers(bench) == (2, 3072)
+    assert offers(bench) == Size(2, 3072)
 
 
 def test_a_host_that_others_have_filled_is_set_apart_until_they_leave() -> None:
@@ -296,7 +297,7 @@ def test_a_host_that_others_have_filled_is_set_apart_until_they_leave() -> None:
     found = bench.decide()
     assert [x.reason for x in found if isinstance(x, f.HostQuarantined)] == [FULL]
     bench.gone(77)
-    change(bench, "h0", asked=(0, 0))
+    change(bench, "h0", asked=Size(0, 0))
     bench.settle()
     host = bench.custody.state.hosts["h0"]
     assert (host.quarantine_until, host.size.cores) == (0.0, 4)
@@ -324,7 +325,7 @@ def overcommitting(use: str = "") -> Bench:
         bench.hosts[name] = msgspec.structs.replace(bench.hosts[name], max_cpu=800)
     bench.configure(cpu_overcommit=2.0, overcommit_use=use)
     bench.see_hosts()
-    assert offers(bench) == (4, 4096)  # nothing is known of its use
+    assert offers(bench) == Size(4, 4096)  # nothing is known of its use
     return bench
 
 
@@ -341,30 +342,30 @@ def test_cores_are_overcommitted_below_the_threshold_and_memory_never(seen: list
     bench = overcommitting()
     for percent, cores in seen:
         bench.now += 1.0
-        assert measure(bench, percent) == (cores, 4096), percent
+        assert measure(bench, percent) == Size(cores, 4096), percent
 
 
 def test_nothing_is_overcommitted_that_opennebula_would_refuse() -> None:
     bench = overcommitting()
     change(bench, "h0", max_cpu=600)
-    assert measure(bench, 10) == (6, 4096)
+    assert measure(bench, 10) == Size(6, 4096)
     change(bench, "h0", max_cpu=400)
     bench.decide()
-    assert offers(bench) == (4, 4096)
+    assert offers(bench) == Size(4, 4096)
 
 
 def test_overcommit_may_be_for_hosts_with_a_label_only() -> None:
     bench = overcommitting(use="pool=shared")
-    assert measure(bench, 10) == (4, 4096)
+    assert measure(bench, 10) == Size(4, 4096)
     change(bench, "h0", labels={"POOL": "shared"})
     bench.decide()
-    assert offers(bench) == (8, 4096)
+    assert offers(bench) == Size(8, 4096)
 
 
 def test_without_overcommit_a_host_that_opennebula_overcommits_offers_what_it_has() -> None:
     bench = overcommitting()
     bench.configure()
-    assert measure(bench, 10) == (4, 4096)
+    assert measure(bench, 10) == Size(4, 4096)
 
 
 @pytest.mark.parametrize(

@@ -394,35 +394,35 @@ def test_without_a_rule_hosts_of_all_clusters_are_ours_and_with_a_constraint_tho
      (900, 9000 * MIB_KB, (0, 0))],
 )  # fmt: skip
 def test_what_others_use_is_not_offered_rounded_up(cpu: int, memory_kb: int, offers: tuple[int, int]) -> None:
-    seen = Judge().of(1000.0, asked=(cpu, memory_kb))
-    assert seen.size == offers
+    seen = Judge().of(1000.0, asked=Size(cpu, memory_kb))
+    assert seen.size == Size(*offers)
     assert seen.apart == (FULL if 0 in offers else "")
 
 
 def test_what_ours_use_is_not_the_others_nor_is_less_than_nothing() -> None:
     judge = Judge()
     judge.rooms = {7: Room(Size(2, 512)), 8: Room(Size(0, 0))}
-    seen = judge.of(1000.0, vms=(7, 8), asked=(300, 1024 * MIB_KB))
-    assert seen.size == (3, 3584)
-    seen = judge.of(1000.0, vms=(7,), asked=(100, 1))  # HOST_SHARE is behind
-    assert seen.size == (4, 4096)
+    seen = judge.of(1000.0, vms=(7, 8), asked=Size(300, 1024 * MIB_KB))
+    assert seen.size == Size(3, 3584)
+    seen = judge.of(1000.0, vms=(7,), asked=Size(100, 1))  # HOST_SHARE is behind
+    assert seen.size == Size(4, 4096)
 
 
 def test_while_it_is_not_known_whose_a_vm_is_the_offer_stays_as_it_was() -> None:
     judge = Judge()
-    seen = judge.of(1000.0, vms=(7,), asked=(100, 0))
-    assert (seen.size, seen.apart) == ((0, 0), "")
-    seen = judge.of(1000.0, before=Size(3, 99), vms=(7,), asked=(100, 0))
-    assert seen.size == (3, 99)
-    judge.of(1000.0, asked=(100, 0))
-    seen = judge.of(1000.0, before=Size(1, 1), vms=(7,), asked=(400, 0))
-    assert seen.size == (3, 4096)
+    seen = judge.of(1000.0, vms=(7,), asked=Size(100, 0))
+    assert (seen.size, seen.apart) == (Size(), "")
+    seen = judge.of(1000.0, before=Size(3, 99), vms=(7,), asked=Size(100, 0))
+    assert seen.size == Size(3, 99)
+    judge.of(1000.0, asked=Size(100, 0))
+    seen = judge.of(1000.0, before=Size(1, 1), vms=(7,), asked=Size(400, 0))
+    assert seen.size == Size(3, 4096)
 
 
 def test_a_host_without_cores_of_its_own_is_not_used_by_others() -> None:
     seen = Judge().of(1000.0, size=Size(0, 4096))
     assert (seen.apart, seen.usable) == ("", True)
-    assert Judge().of(1000.0, size=Size(4, 1), asked=(0, 1)).apart == FULL
+    assert Judge().of(1000.0, size=Size(4, 1), asked=Size(0, 1)).apart == FULL
 
 
 @pytest.mark.parametrize(

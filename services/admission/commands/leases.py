@@ -45,7 +45,7 @@ from services.runtime.edge import Refused
 
 HORIZON_S: Final = 366 * 86400.0  # which hosts exist more than a year from now is unknown
 LEASES_MAX: Final = 200  # of a department at a time: each new one is compared with all, in one step of this process
-_FIELDS: Final = {"walltime_s": "duration_s", "cpus_per_task": "cores", "tasks": "nodes"}
+_FIELDS: Final = {"walltime_s": "duration_s", "cpus_per_task": "cores", "tasks": "nodes", "gpus_per_node": "gpus"}
 NEW: Final = "new"  # the lease that is asked for, in a timetable
 # TERM ends it at once, and not with 0: an attempt that makes way would count as completed.
 HOLD_SCRIPT: Final = """#!/bin/sh

@@ -6,6 +6,7 @@ Rules
      Memory not given is so much for each core, the request's or the department's.  0 is all memory of the smallest host that
      has the cores: the job may start on any that does, and hosts are mostly alike.  What the department says is no more than
      that: who has asked for nothing is not refused for it.
+     GPUs in all are as many on each node; one task has all of its node's.
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, regardless of its holder and its state: it may come back.
      With a constraint (`domain.constraints`) the hosts that satisfy it are all there are.
@@ -123,8 +124,9 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memo
 
     def size_on(nodes: int) -> Size:
         cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
-        return Size(cores, _memory_mb(request, capacity, cores, memory_per_core_mb))
+        return Size(cores, _memory_mb(request, capacity, cores, memory_per_core_mb), _gpus(request, nodes))
 
+    _refuse_gpus(request, capacity)
     nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, size_on)
     if nodes is None:
         more = f" with {request.memory_per_core_mb} MiB for each core" if request.memory_per_core_mb else ""
@@ -148,6 +150,24 @@ def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: 
         return request.memory_per_core_mb * cores
     whole_mb = max(1, capacity.whole_mb(cores))
     return whole_mb if request.memory_mb == 0 else min(per_core_mb * cores, whole_mb)
+
+
+def _gpus(request: JobSubmit, nodes: int) -> int:
+    """On each of so many nodes (rule 1)."""
+    return request.gpus_per_node if request.gpus_per_node is not None else -(-(request.gpus or 0) // nodes)
+
+
+def _refuse_gpus(request: JobSubmit, capacity: Capacity) -> None:
+    """More on a node than any host has, or not as many on each."""
+    each, field = (request.gpus_per_node or 0), "gpus_per_node"
+    if request.gpus:
+        each, field = _gpus(request, request.nodes or request.tasks), "gpus"
+        if request.nodes and request.gpus % request.nodes:
+            told = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
+            raise Refused("invalid", f"{told}; gpus_per_node says how many a node has", "gpus")
+    if each > capacity.most.gpus:
+        asked = f"{field}: no host has {count(each, 'GPU')}"
+        raise Refused("invalid", f"{asked} (the most is {capacity.most.gpus})", field)
 
 
 def _refuse_impossible(request: JobSubmit, capacity: Capacity, shape: Shape) -> None:

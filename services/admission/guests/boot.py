@@ -55,6 +55,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     cores: int
     memory_mb: int
+    gpus: int = 0
     nodes: tuple[str, ...]
     script: str | None
     argv: tuple[str, ...]

@@ -106,6 +106,9 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         shared = (*shared, ("constraint", request.constraint))
     if request.memory_per_core_mb:
         shared = (*shared, ("memory_per_core_mb", request.memory_per_core_mb))
+    for field in ("gpus", "gpus_per_node"):
+        if getattr(request, field) is not None:
+            shared = (*shared, (field, getattr(request, field)))
     if request.on_term:
         shared = (*shared, ("on_term", request.on_term))
     if request.grace_s is not None:

@@ -23,8 +23,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from schemas import facts as f
 from schemas.config import Hosts
+from schemas.dimensions import under
 from schemas.ids import HOST
 from schemas.size import NOTHING
 from services.domain.custody.state import Host
@@ -154,7 +157,8 @@ class HostReconciler:
         def room(vm: int) -> Room | None:
             return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
 
-        return self.health.of(sight, self.rules, now, room, before, was_late)
+        seen = self.health.of(sight, self.rules, now, room, before, was_late)
+        return msgspec.structs.replace(seen, size=under(seen.size, self.custody.state.rules))
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:

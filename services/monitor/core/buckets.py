@@ -48,6 +48,8 @@ class Row(msgspec.Struct, array_like=True):
     started: int = 0  # for the first time
     waited: int = 0  # milliseconds, of those that started, from submission to their first attempt
     ended: dict[str, int] = {}  # units, by outcome
+    gpus: int = 0  # GPU-milliseconds, and so is the next
+    best_effort_gpus: int = 0
 
 
 class Span(msgspec.Struct, array_like=True):
@@ -71,6 +73,7 @@ class Span(msgspec.Struct, array_like=True):
     noticed_hosts: int = 0  # hosts given back because of a notice
     seized_hosts: int = 0  # hosts taken after one
     lost_to: dict[str, int] = {}  # of `lost`: to whose claim
+    gpus: int = 0  # of held hosts, GPU-milliseconds
 
 
 class Site(msgspec.Struct, array_like=True):

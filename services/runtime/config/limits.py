@@ -7,6 +7,7 @@ from typing import Final
 
 from schemas import ids
 from schemas.config import BatchPolicy, CloudConfig, Department, Quality
+from schemas.dimensions import DIMENSIONS
 from services.runtime.config.form import NAME_RIGHT, Path_, Problem, shown, suggestion
 
 QUALITIES_MOST: Final = 100
@@ -29,12 +30,11 @@ def check(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
 
 
 def check_department(department: Department, path: Path_) -> Iterator[Problem]:
-    most = department.maximum_cores
-    if most is None:
-        return
-    if department.kind != "batch":
-        right = "should not be here: cores bound what jobs ask for; of a web department maximum bounds hosts"
-        yield _problem((*path, "maximum_cores"), most, right, department.name)
+    for name, noun in ((each.department_limit, each.plural) for each in DIMENSIONS if each.limit):
+        most = getattr(department, name)
+        if most is not None and department.kind != "batch":
+            right = f"should not be here: {noun} bound what jobs ask for; of a web department maximum bounds hosts"
+            yield _problem((*path, name), most, right, department.name)
 
 
 def _preemption(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:

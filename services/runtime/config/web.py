@@ -25,7 +25,8 @@ VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 ATTRIBUTE: Final = VARIABLE
 TOLD: Final = ("PORT", "HOME", "TMPDIR", "PATH", "LANG")  # … and PHOENIX_…: of the guest
 # Attributes of a VM that Phoenix sets.
-OURS: Final = ("NAME", *(name for each in DIMENSIONS for name, _ in each.vm(1)), "PHOENIX_ID")
+_SIZED: Final = [pair for each in DIMENSIONS for pair in each.vm(1)]
+OURS: Final = ("NAME", *(name for name, value in _SIZED if not isinstance(value, dict)), "PHOENIX_ID")
 CONTEXT: Final = "CONTEXT"
 ATTRIBUTES_MAX: Final = 100
 

@@ -107,7 +107,7 @@ class Seats:
         found, away = whole, self._expected_away if expected else self._away
         for ending in self.on.get(name, ()):
             if not away(ending, at):
-                found = _beside(found, ending.shape)
+                found = found.beside(ending.shape)
         return _beside_slots(found, self.there.get(name, ()), at)
 
     def unwritten(self, name: str, at: float) -> Free:
@@ -115,7 +115,7 @@ class Seats:
         found = self.free(name, at)
         for each in self.saving.get(name, ()):
             if each.at > at + ROUNDING_S:
-                found = _beside(found, each.shape)
+                found = found.beside(each.shape)
         return found
 
     def spare(self, name: str, at: float, *, expected: bool = False) -> Free:
@@ -283,9 +283,5 @@ def saving(situation: Situation) -> list[Ending]:
 def _beside_slots(free: Free, seats: Sequence[Seat], at: float) -> Free:
     for seat in seats:
         if seat.at <= at < seat.booking.ends_at:
-            free = _beside(free, seat.booking.shape)
+            free = free.beside(seat.booking.shape)
     return free
-
-
-def _beside(free: Free, shape: Shape) -> Free:
-    return free.beside(shape)

@@ -30,6 +30,7 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Host
 from services.scheduler.core.state.shape import Shape
 
+_new: Final = tuple.__new__  # twice as fast as calling the type
 FEW: Final = 4  # hosts; more are sorted in together
 
 
@@ -43,7 +44,11 @@ class Free(NamedTuple):
     serves: tuple[str, ...] = ()
 
     def fits(self, shape: Shape) -> bool:
-        if not shape.size.fits_in(self.size):
+        need, room = (
+            shape.size,
+            self.size,
+        )  # `Size.fits_in`, written out: it is asked of each class and window of each pass
+        if need.cores > room.cores or need.memory_mb > room.memory_mb or need.gpus > room.gpus:
             return False
         if shape.constraint and shape.constraint not in self.serves:
             return False
@@ -51,11 +56,12 @@ class Free(NamedTuple):
 
     def beside(self, shape: Shape) -> Free:
         """What remains beside a rank of `shape`."""
-        return Free(self.scarce, False, TAKEN if shape.exclusive else self.size.minus(shape.size), self.serves)
+        left = TAKEN if shape.exclusive else self.size.minus(shape.size)
+        return _new(Free, (self.scarce, False, left, self.serves))
 
     def after(self, shape: Shape) -> Free:
         """What there is when a rank of `shape` is gone, and others are not."""
-        return Free(self.scarce, False, self.size.plus(shape.size), self.serves)
+        return _new(Free, (self.scarce, False, self.size.plus(shape.size), self.serves))
 
 
 class Room:
