@@ -153,7 +153,7 @@ def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: 
 
 
 def _gpus(request: JobSubmit, nodes: int) -> int:
-    """On each of so many nodes (rule 1)."""
+    """On each of `nodes` nodes (rule 1)."""
     return request.gpus_per_node if request.gpus_per_node is not None else -(-(request.gpus or 0) // nodes)
 
 

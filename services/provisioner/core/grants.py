@@ -9,7 +9,7 @@ Rules
   3. A department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then those that no
      other department's need.
   4. Hosts differ: of all that are granted at one time, one with something scarce goes to a department whose waiting jobs need
-     that, whoever's turn it is; the others have it only when nothing else is left.
+     it, also if another department comes first in the order; the others get it only when no other host is left.
 """
 
 from __future__ import annotations
