@@ -105,7 +105,7 @@ async def test_on_a_disk_that_is_almost_full_the_largest_goes_first_and_nobody_w
     short = os.stat(tmp_path).st_dev, disk.BYTES
     assert [await room.disk._look(short) for _ in range(3)] == [True, True, False]
     assert [(vm, empty) for vm, empty, _ in room.ended] == [(2, True), (1, True)]
-    assert "almost full, and it held most: 20 MiB" in room.ended[0][2]
+    assert "almost full, and it used most of it: 20 MiB" in room.ended[0][2]
 
 
 async def test_whoever_has_used_up_the_number_of_files_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ async def test_whoever_has_used_up_the_number_of_files_goes(tmp_path: Path, monk
         (tmp_path / "2" / str(number)).touch()
     assert await room.disk._look((os.stat(tmp_path).st_dev, disk.FILES))
     assert [vm for vm, *_ in room.ended] == [2]
-    assert "it held most: 10002 files" in room.ended[0][2]
+    assert "it used most of it: 10002 files" in room.ended[0][2]
 
 
 async def test_who_cannot_be_counted_goes_when_room_is_short_and_not_before(

@@ -134,7 +134,7 @@ async def test_what_is_not_looked_through_to_its_end_is_told(
     monkeypatch.setattr(search, "ENTRIES_MAX", 3)
     life = await hypervisor.run("1", "#!/bin/sh\ntouch 1 2 3 4 5 6\n", keep=["**/" * 40 + "*"])
     assert life.report is not None
-    assert "not all files were kept" in life.report["note"]
+    assert "not all files were stored" in life.report["note"]
 
 
 async def test_what_the_door_does_not_keep_is_noted_in_words(hypervisor: Hypervisor) -> None:

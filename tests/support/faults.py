@@ -165,7 +165,7 @@ class Siege(Cloud):
                 if isinstance(error, CliError) and error.code not in (UNREACHABLE, UNKNOWN):
                     raise
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"the door does not answer: {error}") from error
+                    raise AssertionError(f"admission does not answer: {error}") from error
             await asyncio.sleep(ASK_S)
 
     async def submit(self, request: dict[str, Any]) -> str:

@@ -68,8 +68,8 @@ def test_a_restart_that_did_not_help_waits_twice_as_long_each_time() -> None:
 def test_the_complaint_says_what_to_do() -> None:
     stopped = {"PHOENIX": "no space left on device"}
     assert complaint(stopped, 3 << 20) == (
-        "nothing is written any more to PHOENIX (no space left on device); "
-        "3 MiB are free: make room, and with 16 MiB it is started again by itself"
+        "nothing more is written to PHOENIX (no space left on device); "
+        "3 MiB are free: free more space, and with 16 MiB it is started again by itself"
     )
     assert "make room" not in complaint(stopped, ROOM_BYTES)
 
@@ -106,7 +106,7 @@ async def test_it_is_stuck_once_there_is_room_and_not_before(monkeypatch: pytest
     assert (broker.probe.ailing, broker.probe.stuck) == ([], "")
     broker.stopped = {"PHOENIX": "no space left on device"}
     assert await broker.look()
-    assert "make room" in broker.probe.ailing[0]
+    assert "free more space" in broker.probe.ailing[0]
     assert broker.probe.stuck == ""
     broker.free = ROOM_BYTES
     await broker.look()
