@@ -1,4 +1,4 @@
-"""As whom a load balancer speaks to the broker, and its connection.
+"""A load balancer's account at the broker, and its connection.
 
 Rules
   1. A broker that is not there yet is waited for; a wrong key ends the process (`Stop`, usage).

@@ -8,7 +8,7 @@ Rules
   2. A broker that is away changes nothing: the table keeps what it knows, and probes show which instances still answer.
   3. An event that cannot be read is logged and dropped; an answer that cannot be read leaves the table as it is.
   4. An audit speaks of the moment at which it was asked: it removes nothing that came later (`Table.audited`).
-  5. What an event does not say (cores, release, health path) an audit at once does.
+  5. What an event does not contain (cores, release, health path) an audit at once does.
   6. The department's drain time and health path come with the audit: no copy of the policy is kept.
 """
 

@@ -1,13 +1,13 @@
 """What a load balancer reports of instances: drained, unready, ready (`instance.report`).
 
 Rules
-  1. A report is a level: what was said last of an attempt is what counts, and is said until the door has answered.
+  1. A report is a level: the last report of an attempt is what counts, and is repeated until admission has answered.
   2. A door that is away, or full, is asked again; one that refuses has its reason, which is logged: the attempt is over, or it
-     does not drain.  Saying it again would change nothing.
-     But for one thing: the door may know of `instance.draining` a moment later than the events tell it.  So `drained` that is
-     refused since "it does not drain" is said again, `TRIES_MAX` times.
-  3. The same is not said twice of an attempt, unless something else was said in between; another reason is, after `REWORD_S`:
-     what a health check answers may change each time.
+     does not drain.  Repeating it would change nothing.
+     But for one thing: admission may learn of `instance.draining` a moment later than the events report it.  So `drained` that
+     is refused since "it does not drain" is repeated, `TRIES_MAX` times.
+  3. The same is not reported twice of an attempt, unless something else was reported in between; another reason is, after
+     `REWORD_S`: what a health check answers may change each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A load balancer's conversation with the broker: it hears where instances are and how busy they are, and says what it sees."""
+"""A load balancer's session with the broker: it receives where instances are and how busy they are, and reports what it
+sees."""
 
 from __future__ import annotations
 

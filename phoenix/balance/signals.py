@@ -1,6 +1,6 @@
-"""The signals of a load balancer, published (docs/reference/signals.md says what they mean).
+"""The signals of a load balancer, published (docs/reference/signals.md has their meaning).
 
-A signal that cannot be published is lost: the next one says the same again.
+A signal that cannot be published is lost: the next one repeats it.
 """
 
 from __future__ import annotations

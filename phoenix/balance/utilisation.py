@@ -4,7 +4,7 @@ The utilisation of a department is the mean over its instances, each weighed by 
 them are busy.  A guest measures everything that its program has started, so that any program is measured.
 
 Rules
-  1. A measure is a level: the last one counts, for `STALE_S`.  Who is silent for longer is not measured: it is not idle.
+  1. A measure is a level: the last one counts, for `STALE_S`.  One that is silent for longer is not measured: it is not idle.
   2. The request names the instances that serve: one that boots burns CPU without a request, and would ask for still more.
   3. Pure but for `subscribe`: no clock.
 """

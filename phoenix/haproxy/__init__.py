@@ -3,7 +3,7 @@
     events, instance.list ──▶ table ──┐
                                       ├──▶ reconciler ──▶ commands ──▶ HAProxy (Runtime API: a unix socket)
     HAProxy's own state ────▶ slots ──┤
-                                      ├──▶ watch ───────▶ drained, unready, ready ──▶ the door
+                                      ├──▶ watch ───────▶ drained, unready, ready ──▶ admission
                                       └──▶ flow ────────▶ signals cpu, requests, sessions ──▶ the department's scheduler
 
 `table`, `slots`, `reconciler`, `watch` and `flow` are pure; `agent` gives them clock, socket and broker.

@@ -1,4 +1,4 @@
-"""`phoenix-haproxy --config FILE`: the agent beside HAProxy; with `--check` it says what is wrong, and changes nothing."""
+"""`phoenix-haproxy --config FILE`: the agent beside HAProxy; with `--check` it reports what is wrong, and changes nothing."""
 
 from __future__ import annotations
 

@@ -3,9 +3,9 @@
 Rules
   1. The keeper looks at each event, at each `look_interval_s`, and every `HURRY_S` while something is on its way.
   2. Without an answer of HAProxy there is no signal: guests that get no requests look idle, and no reader may conclude from
-     that that fewer instances would do.  The scheduler holds, and says so (docs/reference/signals.md).
+     that that fewer instances would do.  The scheduler holds, and reports it (docs/reference/signals.md).
   3. Any unexpected failure in one of its tasks ends the process; its supervisor restarts it, and it takes up
-     from what HAProxy and the door say.  A NATS connection that the library has given up does so too.
+     from the answers of HAProxy and admission.  A NATS connection that the library has given up does so too.
   4. SIGTERM ends it at once, with 0: HAProxy continues as it is.
 """
 

@@ -1,4 +1,4 @@
-"""`phoenix-haproxy --check`: looks at everything that the agent needs, changes nothing, and says what would be right.
+"""`phoenix-haproxy --check`: looks at everything that the agent needs, changes nothing, and reports what would be right.
 
 ok     haproxy 2.6.12-1+deb12u3 answers on /run/haproxy/phoenix.sock
 wrong  /run/haproxy/phoenix.sock has level operator: the agent needs `level admin` in haproxy.cfg

@@ -3,7 +3,7 @@ an embedded cloud.
 
     .venv/bin/python -m phoenix.haproxy.configuration > deploy/haproxy/haproxy.cfg
 
-The template's own comments say what each line is for.
+The template's own comments explain each line.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The signals that HAProxy's counters are worth: differences between two readings, and levels.
+"""The signals that follow from HAProxy's counters: differences between two readings, and levels.
 
 Rules
   1. Rates are differences over the time between two readings.  A process that is another one, or a counter that is smaller than

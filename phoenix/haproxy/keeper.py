@@ -1,10 +1,10 @@
-"""The one who looks at HAProxy and tells it what to do: look, plan, tell, look again, until there is nothing to tell.
+"""The loop that reads HAProxy and sends it commands: look, plan, send, look again, until there is nothing to send.
 
 Rules
   1. Before the first list of instances it only looks.  A broker or a door that is away later changes nothing: the table stays.
-  2. A HAProxy that does not answer is said once, and asked again at each look; what it says of itself when it is back is all
-     that is known of it.
-  3. A command that is refused is said when its words change, and tried again at each look.
+  2. A HAProxy that does not answer is reported once, and asked again at each look; what it reports of itself when it is back is
+     all that is known of it.
+  3. A command that is refused is reported when its error changes, and retried at each look.
   4. After a command it looks at once: most instances are in service three looks after they have begun.
 """
 

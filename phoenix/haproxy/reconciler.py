@@ -10,8 +10,8 @@ also across its reload, and knows no other.
 
 Rules
   1. One slot has one instance, and one instance one slot.
-  2. An address is changed in maint only, and a slot gets ready only when HAProxy itself has said that it has the address, and
-     the health path of what the instance runs: each arrow above is a look of its own.
+  2. An address is changed in maint only, and a slot gets ready only when HAProxy itself has reported that it has the address,
+     and the health path of what the instance runs: each arrow above is a look of its own.
   3. Nothing serves before HAProxy has seen it healthy.  A server that leaves maint counts as up until its first check: so it
      leaves it to drain, is declared down there, and gets ready as one that is down; its next good check takes it up.
   4. A slot whose instance is wanted and does not drain never goes to maint.  Of two slots with its address (a person's hand)
@@ -20,11 +20,11 @@ Rules
   6. A slot is free in maint, when no health check is under way any more: one that began there before would pass for the next
      instance (seen so in 2.6); it ends within `timeout check`.  Among free ones, one that has the address already goes first,
      then the one with the fewest requests (those of an instance that was closed before they ended), then by name.
-  7. Too many instances for the slots: the first to come have one, the rest wait (`waiting`), and it is said.
+  7. Too many instances for the slots: the first to come have one, the rest wait (`waiting`), and it is reported.
   8. A slot without health checks gets nothing: rule 3 could not be kept (`unchecked`).
   9. One whose health path is not known yet gets no slot: it could pass for well where it is not asked.
  10. Path, limit and weight of a slot that has its instance are set again when they differ: a reload brings back those of
-     haproxy.cfg, and the department may wish others.  Without the map (`has_map`) paths are left alone.
+     haproxy.cfg, and the department may set others.  Without the map (`has_map`) paths are left alone.
 """
 
 from __future__ import annotations

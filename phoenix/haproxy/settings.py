@@ -1,7 +1,7 @@
 """The agent's configuration file: TOML; its keys are explained in `deploy/haproxy/phoenix-haproxy.toml`.
 
 A mistyped key is an error, not a setting that people rely on.  What the department says of its load balancers (drain
-time, health path) is not in it: it comes from the door with each list of instances.
+time, health path) is not in it: it comes from admission with each list of instances.
 """
 
 from __future__ import annotations

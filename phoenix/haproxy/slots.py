@@ -1,4 +1,4 @@
-"""What HAProxy says of itself, read: a backend's slots, its counters, the process.
+"""HAProxy's state, read: a backend's slots, its counters, the process.
 
 A slot is a server that `server-template` has prepared (`phoenix1`, `phoenix2`, …): it has no instance until the agent gives it
 an address.  Three answers make one reading: `show servers state` has addresses and what was ordered, `show stat` has health,
@@ -7,7 +7,7 @@ sessions and counters, `show map` the path at which each is checked.  Pure.
 Rules
   1. Columns are found by their names in the answer's head: HAProxy adds new ones with each version.
   2. What was ordered is read from bits, not from the status text, which shows a drained server that is down as just down.
-  3. An answer that cannot be read is an error that says what was missed; it is never taken for an empty backend.
+  3. An answer that cannot be read is an error that names what was missed; it is never taken for an empty backend.
   4. A configuration without the map of health paths is one that can be read: `has_map` is false.
   5. Numbers have bounds: one that is negative, not finite, or above COUNT_MAX is none.
   6. Slots are the prefix and a number.  Servers of other names are the department's own: they are not looked at.

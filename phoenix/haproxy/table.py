@@ -1,10 +1,10 @@
-"""The instances that the department has now, as the feed tells them: what HAProxy's slots are to hold.
+"""The instances that the department has now, according to the feed: what HAProxy's slots are to hold.
 
 Rules
   1. An instance is wanted from its `attempt.began` (or the audit that lists it with an address) until it is closed.
   2. Draining is for ever: load that comes back starts a new instance.
   3. Two cannot listen at one address: the one that began there later displaces the earlier, which is over though its end has
-     not been heard yet.
+     not arrived yet.
   4. An audit speaks of the moment at which it was asked: it removes nothing that came later, and brings back nothing closed.
   5. What an instance is asked for its health, and how many requests it may have at once, an audit says: mostly while it boots,
      before it has an address.

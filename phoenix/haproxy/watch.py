@@ -1,5 +1,5 @@
 """What is to be reported of instances: drained, unready, ready.  A level, as often as it is looked at; that nothing is
-said twice is the reporter's business (`phoenix.balance.reporter`).
+reported twice is the reporter's business (`phoenix.balance.reporter`).
 
 Rules
   1. Drained: it drains, and two readings in a row show its slot in drain (or no slot of its own) without a request and without
@@ -9,9 +9,9 @@ Rules
      first `old_process_s` of a process (`hard-stop-after`): the scheduler waits for `drain_s` then, and no session is cut off.
   3. Unready: its slot is ready and HAProxy has taken it down, which it does after three failed checks.  One that was not seen
      up yet, or that no check of a HAProxy that has restarted has failed, is down until its next check: it has FIRST_S.  The
-     check says why; without the map of health paths, that it may have asked another one than the release's.
+     check shows why; without the map of health paths, that it may have asked another one than the release's.
   4. Ready: up again, after it was called unready.  What an agent before this one has reported is unknown: so it is reported
-     of all that are up at the first look with instances; the door leaves out what is no news.
+     of all that are up at the first look with instances; admission leaves out what is not new.
 Pure.
 """
 

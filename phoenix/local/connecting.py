@@ -1,6 +1,6 @@
 """Connections to programs that may answer anything: the instances of a web department.
 
-Rule: one that says `100 Continue` (or another word before its answer) without end is broken off.  aiohttp would read it for
+Rule: one that sends `100 Continue` (or another word before its answer) without end is broken off.  aiohttp would read it for
 ever, and its process do nothing else.  Headers, first lines and chunks' heads have aiohttp's own limits.
 """
 

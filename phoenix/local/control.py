@@ -6,8 +6,8 @@
                                             -> {"progress": …}* {"ok": true, "changes": […], "late_leases": […], "position": n}
 
 Rules
-  1. Who may open the file may command the cloud: there is no other check, so the file is for its owner only.
-  2. An answer ends with the line that has `ok`; `error` then says what was wrong.
+  1. A process that may open the file may command the cloud: there is no other check, so the file is for its owner only.
+  2. An answer ends with the line that has `ok`; `error` then has what was wrong.
   3. The socket is addressed through its directory's descriptor: a socket's path is limited to 107 bytes, a data directory's
      is not.
 """

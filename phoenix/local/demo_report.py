@@ -1,4 +1,4 @@
-"""The end of the demo's day: what was lost (nothing, or it fails), the summary, and the picture of who held which host."""
+"""The end of the demo's day: what was lost (nothing, or it fails), the summary, and the picture of hosts by holder."""
 
 from __future__ import annotations
 

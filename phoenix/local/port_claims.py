@@ -6,7 +6,7 @@ Rules
      claimed by a lock on one byte of a file.  No job can have that lock (`locks`).
   3. A claim is held until it is closed or its process ends, so it needs no clearing up.
   4. What comes and goes takes `PASSING`, and leaves to clouds the ports that they keep while they are down (`stack_ports`).
-  5. Only root may take a port of `RESERVED`, unless the machine says otherwise (`is_roots`).
+  5. Only root may take a port of `RESERVED`, unless the machine allows it (`is_roots`).
 """
 
 from __future__ import annotations

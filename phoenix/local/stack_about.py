@@ -1,4 +1,4 @@
-"""What a running cloud says about itself: DATA/run/cloud.json for the command line, and `phoenix status --json`.
+"""What a running cloud publishes about itself: DATA/run/cloud.json for the command line, and `phoenix status --json`.
 
 It names files that hold secrets, never what is in them.
 """

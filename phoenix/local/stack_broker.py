@@ -1,4 +1,4 @@
-"""What the supervisor itself says to NATS: the streams, as admin, and `config.apply`, as an operator."""
+"""The supervisor's own requests to NATS: the streams, as admin, and `config.apply`, as an operator."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Rules
   2. An address that the person wrote is kept; only defaults are replaced by ports of our own.
   3. An OpenNebula is the site's own exactly if the person's file names its endpoint, and that is not where our embedded one
      listens (`copies_ours`: the file began as a copy of DATA/phoenix.toml): then its whole table is kept.  Of the embedded one
-     a file may name the hypervisor (`named_hypervisor`); what `--hypervisor` says goes before.
+     a file may name the hypervisor (`named_hypervisor`); `--hypervisor` takes precedence.
   4. The result is validated as every configuration is, and written whole: a service reads only DATA/phoenix.toml.
 """
 

@@ -5,11 +5,11 @@ the foreground, and the agent `phoenix-haproxy` beside it.
     agent.<department>        the agent               DATA/run/agent.<department>.toml     its configuration
 
 Rules
-  1. HAProxy listens where the embedded balancer would: the department's address does not tell which of them it has.
+  1. HAProxy listens where the embedded balancer would: the department's address does not reveal which of them it has.
   2. Both are rewritten at each start.  HAProxy is never reloaded here: one that ends is started with empty slots, which the
      agent fills at once; so no older process serves beside it (`old_process_s` is 0).
   3. The listening socket is the supervisor's: while HAProxy restarts no client is refused, and requests wait, first for it
-     and then for the agent.  So a connection says nothing of it; it is well when it answers on its stats socket.
+     and then for the agent.  So a connection proves nothing; it is well when it answers on its stats socket.
   4. HAProxy's paths are relative to its directory: its socket's path is limited to some 90 bytes, a data directory's is not.
 """
 

@@ -5,9 +5,9 @@ DATA/settings.json       hosts, cores, hypervisor: the options of `up`, kept for
 DATA/ports.json          ports chosen once and kept
 DATA/credentials/        keys and tokens, one file each (0600)
 DATA/nats/               JetStream's files          DATA/opennebula/  the embedded OpenNebula's
-DATA/log/<process>.log   what each process says     DATA/history.sqlite  the monitor's history
+DATA/log/<process>.log   each process's log     DATA/history.sqlite  the monitor's history
 DATA/archive/            what was trimmed of the journal
-DATA/sessions.json       who is logged in at the page, as hashes
+DATA/sessions.json       users logged in at the page, as hashes
 DATA/run/                only while it runs: lock, control.sock, cloud.json, processes.json, generated files
 """
 

@@ -4,7 +4,7 @@ Rules
   1. A port is claimed (`port_claims`) until `release` or the end of the process.
   2. A kept port that another process has meanwhile is chosen again; the new one is kept.
   3. A listening socket of ours is the supervisor's, which gives it to the process (`supervisor_child`); but nats-server takes
-     none.  As root it has a port that only root may take, so that no job hears who asks for it while it is started again.
+     none.  As root it has a port that only root may take, so that no job receives its requests while it restarts.
 """
 
 from __future__ import annotations

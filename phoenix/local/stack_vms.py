@@ -1,4 +1,4 @@
-"""What the supervisor itself says to OpenNebula: is it there, and, before the cloud goes down, end the VMs.
+"""The supervisor's own calls to OpenNebula: is it there, and, before the cloud goes down, end the VMs.
 
 Theory of operation
   The embedded OpenNebula is ours, so every VM in it ends and its state is clean at the next start.  Whatever is left dies with

@@ -2,7 +2,7 @@
 
 Theory of operation
   `start` makes what is missing (credentials, ports, generated files, streams) and starts the parts in the order in which they
-  need each other; a part counts when its probe says so.  From then on each child is kept by its own task
+  need each other; a part counts when its probe succeeds.  From then on each child is kept by its own task
   (`supervisor_child`), and one watch asks all of them how they are.
 
 Rules
@@ -12,8 +12,8 @@ Rules
      executor sees ending; the other services; OpenNebula; NATS.  A script that is killed by `down` so never counts as failed:
      its attempt is broken and the next `up` requeues it.  The jobs' network goes with the last of them.
      In a site's own OpenNebula it is this cloud's VMs that end (`stack_vms`); it is neither started nor stopped here.
-  4. Whatever goes wrong while starting stops everything again and says which part, with the end of its log.
-  5. Who runs and does nothing any more is ended and started again: who does not say that it lives (`supervisor_watch`), and a
+  4. Any failure while starting stops everything again and names the part, with the end of its log.
+  5. A process that runs and does nothing is ended and started again: one that sends no sign of life (`supervisor_watch`), and a
      broker that has stopped writing, or greets no client (`supervisor_broker`).
 """
 

@@ -1,14 +1,14 @@
 """A new configuration for a running cloud (`phoenix config apply`).
 
 The order is what matters: a new user can be authenticated before anything asks for it, the journal decides, and only then
-those who are gone lose their processes and their keys.
+those who were removed lose their processes and their keys.
 
     1  validate; nothing has changed if a problem is found.  A dry run asks the provisioner which accepted leases would not be
        kept, and ends here
     2  credentials of new users and services, and new ones for those that were deleted; the broker knows old and new ones
     3  the provisioner adopts the configuration: a fact.  If it refuses, 2 is taken back
     4  schedulers and balancers of new departments start; those of removed ones stop
-    5  the broker forgets who is gone; their credential files are removed
+    5  the broker forgets removed users; their credential files are removed
 
 The broker gets SIGHUP only if its file has changed, and nothing continues until it has read it: while it does, it refuses
 new connections, and the audit would record a user whom it does not know.

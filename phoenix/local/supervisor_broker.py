@@ -2,9 +2,9 @@
 
 Theory of operation
   A stream whose write failed once is written no more (`services.runtime.broker.stores`): nothing but another start of
-  nats-server mends it, also when the disk has room again.  So the probe asks for such streams from time to time, says what it
-  found (`ailing`, which `phoenix status` shows), and once there is room says that the broker is `stuck`, which the supervisor
-  mends (`Child.renew`).
+  nats-server mends it, also when the disk has space again.  So the probe asks for such streams from time to time, reports what
+  it found (`ailing`, which `phoenix status` shows), and once there is space reports that the broker is `stuck`, which the
+  supervisor mends (`Child.renew`).
 
 Rules
   1. Without room nothing is started again: nats-server would stop at its next write, or not come up.

@@ -10,7 +10,7 @@ Rules
   5. Listening sockets are the supervisor's (`Spec.listen`), and given to each process that it starts.  So no other process on
      this machine, a job say, can take a port while its process restarts; and clients that connect meanwhile wait in the
      kernel's queue and is served by the next process.  What jobs reach (`Spec.doors`) has a second socket in their network.
-  6. What a child says goes to its log file, which is bounded; arguments and environment of a child hold no secret.
+  6. A child's output goes to its log file, which is bounded; arguments and environment of a child hold no secret.
 """
 
 from __future__ import annotations

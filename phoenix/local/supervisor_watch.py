@@ -1,16 +1,16 @@
-"""Hung is not dead: who of the children says nothing any more, though its process is there.
+"""Hung is not dead: which children send no sign of life, though their processes exist.
 
 Theory of operation
   Children send `WATCHDOG=1` (sd_notify, `runtime.watchdog`) to a socket of the supervisor at least twice in `SILENT_S`.
-  The kernel says which process has sent it.  One that has begun and then stays silent for `SILENT_S` is replaced by the
+  The kernel reports which process has sent it.  One that has begun and then stays silent for `SILENT_S` is replaced by the
   supervisor: SIGKILL, which a stopped process dies of too, and a new start.  So is one that has not begun within `BEGIN_S`.
 
 Rules
   1. The time counts that the supervisor has itself seen pass, at most `TICK_MAX_S` between two looks.  When the whole machine
      stands still (suspended, or all processes stopped), or has no time for the supervisor, silence is no evidence.
   2. What waits in the socket is read before anybody is judged.
-  3. Who has not said `WATCHDOG=1` yet is starting: it has `BEGIN_S` from when it was first looked for.  A service says it
-     before it waits for the broker or folds the journal, which may take minutes.
+  3. A process that has not sent `WATCHDOG=1` yet is starting: it has `BEGIN_S` from when it was first looked for.  A service
+     sends it before it waits for the broker or folds the journal, which may take minutes.
   4. The socket lies in DATA/run, which is closed to others.  Its address leads through a descriptor of this process, because a
      socket's path has at most 107 bytes and a data directory's has not.
 """

@@ -1,4 +1,4 @@
-"""``python -m services.admission --config FILE``: the door."""
+"""``python -m services.admission --config FILE``: runs admission."""
 
 from __future__ import annotations
 

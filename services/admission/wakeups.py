@@ -1,4 +1,4 @@
-"""Who waits for news of what: a long poll's wait, ended by the next thing that happens, or by its time."""
+"""Waiters by name: a long poll's wait, ended by the next event, or by its time."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ Rules
   3. The newest `RING_MAX` events stay in memory for `phoenix events` and the page; older ones are in the stream.  A start from
      a snapshot reads them back from there (`event_backfill`).  Observations of load, one a second of each web department
      whatever it does, have as much room of their own: they push out nothing else.
-  4. What memory does not have any more is never left out in silence: `complete_from` says from which position on nothing is
+  4. What memory has no longer is never left out silently: `complete_from` is the position from which on nothing is
      missing, by department, since what one department has lost is no other's gap.
 """
 

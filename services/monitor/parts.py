@@ -5,7 +5,7 @@ clock: its parts are counted in what is looked at and what is rendered.
 
 Rules
   1. Between two parts facts are folded.  What was looked at before is not looked at again: each row of an answer is of the
-     moment at which it was made, and who has gone meanwhile is left out.
+     moment at which it was made, and what has gone meanwhile is left out.
   2. What is short has one part, and takes nothing beside.
 """
 

@@ -1,7 +1,7 @@
 """A loop that looks again at a time: an alarm that is set again after each look, and as a rule for a later time.
 
-Rule: it rings at the time that it was set for last, or before.  Who hears it looks, and sets it again; so to put it off costs
-nothing, where a timer that is cancelled and recreated after each fact is a hundredth of what a service does.
+Rule: it rings at the time that it was set for last, or before.  The loop that it wakes looks, and sets it again; so to put it
+off costs nothing, where a timer that is cancelled and recreated after each fact is a hundredth of what a service does.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Rules
   2. A limit is exact only if clocks agree, so each own envelope is compared with the broker's timestamp.  The broker must
      have stored it in [sent - skew_max, known stored + skew_max] on the own clock.  A slow append alone is no skew: it widens
      the interval.
-  3. Rule 2 comes after the deed: an envelope an hour ahead has already moved the fold time of all readers.  So a candidate asks
+  3. Rule 2 comes too late: an envelope an hour ahead has already moved the fold time of all readers.  So a candidate asks
      the broker for its time before it writes anything, and a leader looks for steps of its clock (against the monotonic one)
      before each envelope.
   4. A clock is `Callable[[], float]`, UTC seconds, so that a test can give a wrong one.

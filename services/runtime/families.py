@@ -1,16 +1,16 @@
-"""What a metric is: declared once, from where its collector makes it, docs/reference/metrics.md tells it, and tests bound it.
+"""Declarations of metrics: once, for the collector, for docs/reference/metrics.md, and for the tests that bound them.
 
 Theory of operation
   Each program has one `Table` of its families: name, type, labels, and a sentence.  A collector makes a family of a declaration
   and adds samples (`family`), or yields one number (`of`); what is counted where it happens is an instrument (`live`).  So the
-  document can be written without a cloud, and says what a scrape says.
+  document can be written without a cloud, and matches a scrape.
 
 Rules
   1. Names: `phoenix_`, what it is, its base unit (`_seconds`, `_bytes`, `_ratio`, `_cores`); counters end in `_total`, points
      in time in `_timestamp_seconds`.
   2. A label's values are listed, or are names that the configuration bounds (`Names`).  Never a job, a host, a text; a user
      only where a caller must learn of it.
-  3. The sentence says what is counted, and what 0 or 1 mean where that is not plain.
+  3. The sentence names what is counted, and what 0 or 1 mean where that is not plain.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ Rules
   2. A value never breaks the line: it is quoted when it holds a space, a quote or a control character, and cut at VALUE_MAX;
      a stack trace (`trace`) is a field like others, of which the end stays.  Of a line that cannot be formed, where it is from
      is reported in one line.
-  3. Secrets are never fields.  Fields whose name says that they could be one are refused, not masked: a masked secret is a
+  3. Secrets are never fields.  Fields whose name suggests that they could be one are refused, not masked: a masked secret is a
      bug that stays hidden.
-  4. Other libraries say warnings and errors, whatever the level: their debug output may hold what was sent.
+  4. Other libraries log warnings and errors only, whatever the level: their debug output may hold what was sent.
   5. The text of an exception may hold what was sent: a header that is refused is quoted, and it may be a token.  So what
      handles requests logs where an exception was raised and its type (`frames_of`), and what libraries log of one is cut to
      that; of those that handle requests (`_QUOTING`) the line's own values are left out, too.

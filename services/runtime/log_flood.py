@@ -5,7 +5,7 @@ could make it forget what came before.
 
 Rules
   1. A kind is what stands in the code: the event of our lines, the unformatted text of a library's; never what a caller sent.
-  2. What is left out is counted, and told by the next line of its kind (`left_out`).  Lines for debugging are all written.
+  2. What is left out is counted, and reported by the next line of its kind (`left_out`).  Lines for debugging are all written.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 Rules
   1. All problems of the arguments and the file are reported together, and the process ends with code 2.
-  2. The process never lingers: once its code is known it has EXIT_S to end, whatever threads and cleanups say.
+  2. The process never lingers: once its code is known it has EXIT_S to end, regardless of threads and cleanups.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ Rules
   4. What is installed while a process runs is found by it.  `pip install -e` leaves a .pth file, which Python reads when it
      starts only: here that of the plug-in's own package is read once more, and no other.  If that is not enough, the message
      says that a restart is.
-  5. A module tells what its policy is: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
+  5. A module documents its policy: its docstring is the theory of operation, `Settings` (a `msgspec.Struct`; `schemas.
      options`) its settings.
   6. It states the version of the interface that it was written for, `API = 1`.  Another one, or none, is refused: what a name
      means may have changed, and to decide wrongly is worse than not to start.

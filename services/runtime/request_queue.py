@@ -6,7 +6,8 @@
 Rules
   1. A refusal is sent before more of the request is read than its caller and kind, and says when to try again.
   2. A turn that was handed out is given back, whatever becomes of the request.
-  3. At most `AT_ONCE` cost is let in in one go: whatever has come meanwhile, from others too, is heard before the next ones.
+  3. At most `AT_ONCE` cost is let in in one go: whatever has come meanwhile, from others too, is considered before the next
+     ones.
   4. Over NATS refusals are answered at a bounded rate for each caller: what is beyond it is counted only.
 """
 

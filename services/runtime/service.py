@@ -1,7 +1,7 @@
 """A service: one core, one shell, its edges.  All services of Phoenix are this class; they differ in core and edges.
 
 What it decides: in which order a process lives.  It must never hide a failure: whatever goes wrong ends the process with a
-code that says what (`exits`), because a restart plus the journal is the only recovery there is.
+code for the reason (`exits`), because a restart plus the journal is the only recovery there is.
 
     connect ─▶ verify streams ─▶ snapshot ─▶ fold to the end ─▶ edges start ─▶ stand by ─▶ lease ─▶ leader.started ─▶ lead
     SIGTERM ─▶ edges close ─▶ leader.stopped ─▶ lease released ─▶ snapshot ─▶ drain ─▶ exit 0
@@ -9,7 +9,7 @@ code that says what (`exits`), because a restart plus the journal is the only re
 Rules
   1. Every loop is a named task of one group; if one fails, all end.
   2. A standby folds all the time and decides nothing; requests are answered by the leader only.
-  3. A closed connection ends the process: a service that cannot hear is worse than none (NATS.md 3.7).
+  3. A closed connection ends the process: a service that cannot receive is worse than none (NATS.md 3.7).
   4. `leader.stopped` is written after every edge has closed, so after its last call has returned (PROTOCOL X8).
 """
 

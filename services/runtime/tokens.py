@@ -6,11 +6,11 @@
 What it decides: what is on file.  It must never store a token: of one that was issued only its owner has it.
 
 Rules
-  1. An issued token is known by the first figures of its hash (`ID_CHARS`), which tell nothing about it.
+  1. An issued token is identified by the first figures of its hash (`ID_CHARS`), which reveal nothing about it.
   2. Holders of an ended token get that reason: an ended token stays on file for `KEPT_S`, and opens nothing.  Then it is
      unknown.
   3. Every writer of the file holds its directory's lock: it is read, changed and replaced as one.
-  4. A user who leaves the configuration loses the tokens that were issued to them, too.
+  4. A user who is removed from the configuration loses the tokens that were issued to them, too.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def test_a_full_disk_is_told_and_with_room_again_the_cloud_comes_back_by_itself(
     status = cloud.status()
     assert not status["healthy"]
     assert "no space left on device" in cloud.part("nats")["ailing"][0]
-    assert "make room" in cloud.part("nats")["ailing"][0]
+    assert "free more space" in cloud.part("nats")["ailing"][0]
     assert cloud.part("nats")["restarts"] == 0
     assert doctor(cloud) == (1, "fail", True)
     cloud.disk.empty(supervisor)

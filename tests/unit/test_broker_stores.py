@@ -71,7 +71,7 @@ def test_the_complaint_says_what_to_do() -> None:
         "nothing more is written to PHOENIX (no space left on device); "
         "3 MiB are free: free more space, and with 16 MiB it is started again by itself"
     )
-    assert "make room" not in complaint(stopped, ROOM_BYTES)
+    assert "free more space" not in complaint(stopped, ROOM_BYTES)
 
 
 class Broker:

@@ -1,8 +1,8 @@
-"""The line: which request has a place at an instance, who waits for one, and who is turned away at once.
+"""The line: which request has a place at an instance, which waits for one, and which is turned away at once.
 
 Theory of operation. An instance has as many places as requests may be open there (`Instance.connections`). What is beyond
 waits here, where it goes to the first instance that has room, a new one above all, and where it costs nothing when its
-client has gone. Each place turns over once in the time that a request keeps it; so who finds k in the line has one after
+client has gone. Each place turns over once in the time that a request keeps it; so a request with k before it has one after
 about k · (that time) / (places). A request that would not have one in time is refused at once, and comes back.
 
 1. First come, first served. One that an instance has failed goes first: it has waited already, and is never turned away.

@@ -1,7 +1,7 @@
 """The pool: which instances there are, which may get requests, which gets the next one, and what is to be reported of them.
 
-Theory of operation. The department's events say which instances have begun, drain or are closed; the audit
-(`instance.list`) repairs what was missed; probes and failed connections say which of them answer. All of them only change
+Theory of operation. The department's events announce which instances have begun, drain or are closed; the audit
+(`instance.list`) repairs what was missed; probes and failed connections show which of them answer. All of them only change
 this table. It has no I/O and no clock: times come in as arguments.
 
 1. In service = healthy, not draining, not closed. An instance starts unhealthy: its first good probe puts it in service.
@@ -13,7 +13,7 @@ this table. It has no I/O and no clock: times come in as arguments.
 5. Closed is the end. It is forgotten when its open requests have ended, or after `drain_s`, a second at least, in which the
    program may finish what it has begun: then they are broken off.
 6. One that fails its probes (rule 3) is reported as unready, with its last answer, and ready when one is good again. One that
-   drains is not: it goes anyway; nor one that has failed a connection alone: the next probe says how it is.
+   drains is not: it goes anyway; nor one that has failed a connection alone: the next probe shows how it is.
 7. An audit speaks of the moment it was asked: it removes nothing that came later, and brings back nothing closed.
 """
 

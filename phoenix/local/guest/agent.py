@@ -1,7 +1,7 @@
-"""The life of a guest: ask what to do, do it, tell how it went, power off.
+"""The life of a guest: fetch the work, run it, report the outcome, power off.
 
     job, rank 0    boot → checkpoint, inputs → began → script → output, kept files → report → power off, or the next job
-    job, rank > 0  boot → began → launched tasks until it is terminated or told that the attempt is gone
+    job, rank > 0  boot → began → launched tasks until it is terminated or learns that the attempt is gone
     instance       boot → program on a free port → healthy → began with its address → until it ends or is terminated
 
 Rules:
@@ -9,20 +9,20 @@ Rules:
 2. A job powers off by itself only after its report was acknowledged or the attempt is gone (PROTOCOL, Guests).
 3. A script that was stopped reports a success only: its 143 is no failure of the job (`attempt.reported`).  A script that
    learns first that it must stop, the hypervisor or the guest ("gone"), sends SIGTERM, once; the script has its grace either
-   way. The report says whether the script still ran then (`terminated`): what its 0 is worth is custody's to say.
+   way. The report tells whether the script still ran then (`terminated`): custody judges its 0.
 4. Time limits are the scheduler's, not the guest's.
 5. Whatever raises here, the VM ends and the hypervisor kills what is left in it.  What the machine could not start, or has
    lost, is not reported as an end of the job: the attempt breaks with its VM, and the job runs again.
-6. A job may wish a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
-   time in which it is suspended, as the limit does. Stopped before that it hears the same signal instead of SIGTERM, and has
+6. A job may ask for a signal of its own some time before its limit (`--signal`): the guest counts from its `began`, without the
+   time in which it is suspended, as the limit does. Stopped before that it receives the same signal instead of SIGTERM, and has
    its grace; afterwards SIGTERM, as every script.
-7. After a job on one node that ended with 0 the VM may stay for another one, if admission says so: then the machine is made
+7. After a job on one node that ended with 0 the VM may stay for another one, if admission allows it: then the machine is made
    new, and whatever this object knows of the job before is forgotten, before anything is asked about the next.
 8. While the VM is suspended the room is elsewhere: it is touched, and a program started, only while the VM is awake.
 9. What a program writes is sent from its start on, and the rest of it in every ending: an instance that never becomes healthy
    has nothing else to say why.  What its health path answers goes with how busy it is, once a second; how it has ended by
    itself, exit code, signal, memory full, before its VM is gone.
-10. What a job has used is said while it runs, and in every ending but a report that counted, which says it (`use`).
+10. What a job has used is reported while it runs, and in every ending but a report that counted, which contains it (`use`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Order within a task's stream is kept. A task that cannot write for lack of a rea
 A task that the machine cannot start (it has all processes that it may have) ends with 126 and says so; the others continue.
 What tasks wrote and how they ended is `outstanding` until admission has it: the end of a guest waits for that, else the script
 on rank 0 would wait for ever for the end of a task.
-A task that ends with 0 after its guest told it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped on one
-node must not look like a success to the script on another, whose guest may not have the order yet.
+A task that ends with 0 after its guest had ordered it to end (`told_to_end`) is reported as ended by SIGTERM: what was stopped
+on one node must not look like a success to the script on another, whose guest may not have the order yet.
 """
 
 from __future__ import annotations

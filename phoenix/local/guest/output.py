@@ -6,7 +6,7 @@ endless `yes` cannot fill the disk (the script appends, so it continues at the n
 
 An instance may live for ever, and so may its streams (`endless`): admission keeps the end of them, and what it has is taken
 out of the file, which keeps its length: a hole takes no room. Where a file system cannot do that the cap holds. Of what it
-writes between two flushes the end is sent, LOG_BYTES_MAX, and before it a line that says how much is left out: a program
+writes between two flushes the end is sent, LOG_BYTES_MAX, and before it a line with how much is left out: a program
 that prints without end must not fill the department's store with output that is never read.
 """
 

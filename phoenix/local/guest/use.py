@@ -1,8 +1,8 @@
-"""What a job has used in this machine: told to the door now and then while the job runs, and before the VM is gone.
+"""What a job has used in this machine: reported to admission now and then while the job runs, and before the VM is gone.
 
 Theory of operation
   Totals since the job began here, in all its processes: CPU seconds, and the most memory that was seen.  The report has them;
-  of a job that is stopped there is none, so the last word is said in every ending for which the machine has a moment.
+  of a job that is stopped there is none, so the last report is sent in every ending for which the machine has a moment.
 
 Rules
   1. CPU time is the control group's, which forgets no process.  Where there is none it is that of the processes that run, of

@@ -11,7 +11,8 @@ Theory of operation
 
 Rules
   1. It is there while a process is in it or a descriptor is held: it needs no name, and no clearing up.
-  2. Who goes in comes back before anything else happens: nothing is awaited inside.  Only root may go in, so no job can leave.
+  2. A process that enters comes back before anything else happens: nothing is awaited inside.  Only root may enter, so no job
+     can leave.
   3. An address that a door has on the machine is one of the namespace's loopback: it is reached whatever the way out is.
 """
 

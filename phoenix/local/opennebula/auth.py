@@ -1,6 +1,6 @@
-"""Who calls, and what they may do.
+"""Callers, and what they may do.
 
-1. A session is `user:password` or `user:token`. Whatever is wrong with it, the answer is the same: it says nothing
+1. A session is `user:password` or `user:token`. Whatever is wrong with it, the answer is the same: it reveals nothing
    about which users exist.
 2. Group 0 (oneadmin) may do everything. Others: by ownership bits of the object, then by access rules (ACL).
 3. A refusal lists every right that is missing, as OpenNebula words it.

@@ -1,4 +1,4 @@
-"""The dummy hypervisor: every step succeeds at once, unless a delay or a steering rule says otherwise. Nothing runs.
+"""The dummy hypervisor: every step succeeds at once, unless a delay or a steering rule differs. Nothing runs.
 
 1. One action at a time per VM and host, as a real driver queues them: a `cancel` behind a stuck `boot` waits for it.
 2. `guest`, if given, is called after each boot or restore; what it returns runs until the VM stops, and is then

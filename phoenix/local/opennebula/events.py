@@ -4,7 +4,7 @@
    has it.
 2. A call event: `EVENT API <method> <1 or 0>`, with the parameters in and out; the session is never shown.
 3. Without a listener events are lost: it is a publisher, not a queue. So events without a subscriber need not be made:
-   `heard` knows, since subscribers say their prefixes to the publisher (XPUB).
+   `heard` knows, since subscribers send their prefixes to the publisher (XPUB).
 4. It shows whole templates, guests' tokens included, to every client. So an embedded cloud, whose jobs share the
    machine, publishes on a socket file that only its owner may open (`ipc://`); a port is for tests and for a machine
    of its own.

@@ -4,7 +4,7 @@
    goes to ERROR, and its RUNNING VMs to UNKNOWN. Disabled and offline hosts keep their state.
 2. A report about one VM is ignored within `GUARD_S` of its running start or end; a full report of a host has no such
    guard.
-3. A VM that the driver says ended becomes POWEROFF, whatever the guard: the driver is the hypervisor, not an agent
+3. A VM that the driver reports as ended becomes POWEROFF, whatever the guard: the driver is the hypervisor, not an agent
    polling it.
 """
 

@@ -8,7 +8,7 @@ one's to read. The same holds for System V's shared memory, queues and semaphore
 2. Nothing of the uid runs any more: so no name changes hands between the look and the removal (the directories are sticky).
 3. What cannot be removed is an OSError: then the uid must not be given to anybody.
 4. What cannot be looked at (a mount whose server is gone) is passed over: else it would be in the way of every uid.
-5. A directory in which nothing was made, renamed or removed since the last look (its mtime says so) is not looked through
+5. A directory in which nothing was made, renamed or removed since the last look (by its mtime) is not looked through
    again: whose things were left in it is known from then.  That holds only for a look that came so long after the change before
    it that a later one must show (as git's index does it); and only root could give a file to another owner.
 """

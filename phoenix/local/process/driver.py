@@ -4,8 +4,8 @@ Theory of operation. A VM is a room (a directory), a cell (uid, control group, l
 this process that speaks the guest contract and starts the job's script through the nursery. So a VM costs one fork and
 one exec, the job's own.
 
-    boot       start the guest's task; RUNNING when that is done. When admission has told the guest whose VM it is, room and
-               cell are made
+    boot       start the guest's task; RUNNING when that is done. When the guest has learned from admission whose VM it is, room
+               and cell are made
     shutdown   SIGTERM to the script; when it ends the guest finishes (output, a success is reported, the ends of launched
                tasks); after the grace, everything is killed
     cancel     everything is killed at once

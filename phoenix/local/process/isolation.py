@@ -1,10 +1,10 @@
-"""How VMs are kept apart on this machine: chosen once, at the start, by looking; and said honestly.
+"""How VMs are isolated on this machine: chosen once, at the start, by looking; and reported honestly.
 
 uid+cgroup   root: every VM has a uid and a control group of its own
 uid          root without usable control groups: limits are rlimits, per process; but of processes, per VM
-none         not root: VMs share the hypervisor's user, limits are rlimits, and `why` says what that means
+none         not root: VMs share the hypervisor's user, limits are rlimits, and `why` explains what that means
 
-As root, `auto` never means `none`: jobs would run as root.  Who wants that says so.
+As root, `auto` never means `none`: jobs would run as root.  That has to be set explicitly.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ Frames are `u32 length, u64 id, JSON`, answers `u32 length, JSON`; a `run` frame
 stdout and stderr.
 
 1. A child leads its own session. It enters its cgroups and drops its rights *before* it executes anything of the job.
-   "Started" is said when it executes what it is for: from then on everything of it is found, and stopped, by its cgroup, uid or
+   "Started" is reported when it executes its program: from then on all of it is found, and stopped, by its cgroup, uid or
    marker.  Where this machine keeps it from getting there it is refused, with the reason; what the job itself has asked for in
    vain (a program, a file as stdin) is the job's failure, as in a shell.
 2. The nursery is the parent, so a leader's pid is its own until it is reaped here, which is after all that is its VM's has been
@@ -21,8 +21,8 @@ stdout and stderr.
 7. A job starts with every signal at its default and none blocked, whatever the cloud was started with: exec would hand on what
    `nohup`, or the background of a script, ignores. (Signals 32 and 33 belong to the C library, which lets no program set them.)
 8. A frame that is too large or cannot be read refuses that one request, and nothing else.
-9. Who is moved into a control group is not counted against its limit of processes by the kernel, so a child that finds it
-   exceeded refuses itself.
+9. A process that is moved into a control group is not counted against its limit of processes by the kernel, so a child that
+   finds it exceeded refuses itself.
 10. Where jobs have users of their own, each sees no other's processes, nor their arguments: the nursery, and so whatever it
    starts, has a /proc mounted with hidepid, in a mount namespace in which everything else is the machine's (Linux 5.8; where
    the machine does not let it, arguments are seen by all, as on any machine).

@@ -1,4 +1,4 @@
-"""Which processes belong to a VM, as the kernel says, and the end of them.
+"""Which processes belong to a VM, according to the kernel, and the end of them.
 
 Nothing here knows a process by a number that it has kept: a number is read a moment before it is used.  Standard library only:
 the nursery (zygote.py) is made of it.

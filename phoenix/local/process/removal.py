@@ -7,7 +7,7 @@ Rules
   1. It goes down by a name and up by `..`, so one descriptor is open however deep it is; what `..` leads to must be what it
      came from.
   2. No symbolic link is followed, at any level.
-  3. What cannot be removed is passed over, and told at the end: everything else is gone then.
+  3. What cannot be removed is passed over, and reported at the end: everything else is gone then.
   4. No process that owns the tree runs any longer: names do not change hands meanwhile.
 """
 

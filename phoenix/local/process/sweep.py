@@ -3,9 +3,9 @@
 Normally there is nothing: the nursery kills all VMs when its hypervisor is gone. This is for the case that both were
 killed. Three independent searches, none of which can hit a stranger:
 
-1. the recorded nursery, if the process with that pid started when the record says (a pid alone may be someone else's);
+1. the recorded nursery, if the process with that pid started at the recorded time (a pid alone may be another process's);
 2. our control groups, by their name, which contains a digest of the data directory;
-3. processes whose environment carries our marker: the path of a room in our house.
+3. processes whose environment carries our marker: the path of a VM's directory.
 """
 
 from __future__ import annotations

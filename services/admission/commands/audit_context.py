@@ -1,7 +1,7 @@
-"""One change request as the audit tells it: filled in on its way from the door to the desk and back.
+"""One change request as the audit records it: filled in on its way from the HTTP or NATS interface to the dispatcher and back.
 
 Rules
-  1. It belongs to the task that serves the request (a context variable): doors and desk need not hand it through.
+  1. It belongs to the task that serves the request (a context variable): interfaces and dispatcher need not pass it through.
   2. What is recorded when it is granted is a change: reads are not, nor a load balancer's report that changed nothing, nor
      signals and measures.  What is refused is recorded whatever it was.
 """

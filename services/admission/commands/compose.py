@@ -1,17 +1,17 @@
-"""From a request to facts: who may ask for what, and which facts it is worth.  Pure: a look at the state, nothing else.
+"""From a request to facts: which caller may ask for what, and which facts follow.  Pure: a look at the state, nothing else.
 
 Rules
   1. A user acts on own jobs, a manager on the department's, an operator on all.  Other callers learn
      of a job only that it is not known.
   2. Naming an array names all its elements; what is final already is an error for that job alone, and asking again for what
-     holds already is granted without a fact.  What is said of several elements of an array is one fact (PROTOCOL, Arrays).
+     holds already is granted without a fact.  What is asked of several elements of an array is one fact (PROTOCOL, Arrays).
   3. A composition sees what is already drafted in its envelope, so that two jobs never get the same number.
   4. Scaling a web department needs a manager; hosts need an operator.
   5. The last word on a host counts: cordon after drain keeps what runs there, drain after cordon does not (PROTOCOL,
      host.cordoned).
   6. A guest's report is journaled only if it is valid here; otherwise a zombie that retries would fill the journal.
   7. A user gives a job at most the default priority (Slurm: --nice is at least 0); otherwise all users would raise theirs.
-  8. A job's own grace is at most `grace_max_s` of its department: who claims its host waits for it (`domain.grace`).
+  8. A job's own grace is at most `grace_max_s` of its department: a claim of its host waits for it (`domain.grace`).
 """
 
 from __future__ import annotations

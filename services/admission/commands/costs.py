@@ -1,7 +1,8 @@
-"""What requests cost the door, about a millisecond of its process each: what turns are counted in (`runtime.request_queue`).
+"""What requests cost admission, about a millisecond of its process each: the unit in which turns are counted
+(`runtime.request_queue`).
 
 Measured: a submission 1.1 ms, a hundred named jobs 2 ms, a task that is held or released 0.1 ms with its way through the
-journal.  A forecast costs the door little, and a scheduler so much that a department needs no more than a few a second.
+journal.  A forecast costs admission little, and a scheduler so much that a department needs no more than a few a second.
 """
 
 from __future__ import annotations

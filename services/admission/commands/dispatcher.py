@@ -1,8 +1,9 @@
-"""The desk: one request in, one answer out, whichever door it came through.
+"""The dispatcher: one request in, one answer out, through whichever interface it came.
 
 Theory of operation
-  The door has settled who asks (`Caller`).  The desk lets `compose` say what the request is worth, stores what must be stored,
-  proposes the facts and answers after they have come back as valid: read your writes.  A void fact is answered with its reason.
+  The interface has authenticated the caller (`Caller`).  The dispatcher lets `compose` decide which facts follow, stores what
+  must be stored, proposes the facts and answers after they have come back as valid: read your writes.  A void fact is answered
+  with its reason.
 
 Rules
   1. What would be refused is refused before anything is stored.

@@ -1,15 +1,15 @@
-"""The instances of a web department, for its load balancers: which there are, and what balancers say of them.  Pure: a look at
+"""The instances of a web department, for its load balancers: which there are, and what balancers report.  Pure: a look at
 the state, nothing else.
 
 Rules
   1. An instance is listed from its placement until its VM is gone: `starting` (it boots), `running` (in service), `draining`
      (until it is closed it has its address, and its open sessions continue; afterwards it has none).
-  2. What the department says of its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many requests
-     it is given at a time) is in the answer.  An instance that has begun is shown with what it runs, and not with what the
-     configuration says of release 0 since.
-  3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is said already
-     is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that this
-     watcher does not call unready, and anything but `drained` of one that drains.
+  2. What the department's policy sets for its balancer (`drain_s`, `unreachable_s`, the health path of each release, how many
+     requests it is given at a time) is in the answer.  An instance that has begun is shown with what it runs, and not with what
+     the configuration says of release 0 since.
+  3. A report is a level, of each watcher by itself: the instance's guest, and each load balancer's user.  What is reported
+     already is granted without a fact, in the journal or in the same envelope; so is what changes nothing: `ready` of one that
+     this watcher does not call unready, and anything but `drained` of one that drains.
   4. `drained` of an instance that does not drain is refused: it serves, and a balancer that thinks otherwise has it wrong.
   5. Each report that counts is a fact for ever: of a watcher an instance has one in `REPORT_INTERVAL_S`, but for `drained` and
      `ended`, of which an attempt has one.  Where the answer alone is another one, it is news once in `REWORD_S`.

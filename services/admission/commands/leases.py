@@ -1,4 +1,4 @@
-"""Leases at the door: accepted or refused at once, with what would be granted instead.  Pure but for writing times as text.
+"""Leases: accepted or refused at once, with what would be granted instead.  Pure but for writing times as text.
 
 Theory of operation (InterGrid, 4.1: a local request whose interval is taken by other local ones is refused)
   A lease is a job whose duration is its walltime; the fact says when it starts.  Admission keeps the intervals of those it has
@@ -14,7 +14,8 @@ Rules
      still run, a lease is accepted with a warning: that comes first, or is not ended for it.
   4. What is drafted counts as accepted: two requests that come together cannot both get the last hosts (compose, rule 3).
   5. A slot is free again when its lease has ended or was cancelled, and past its end in any case.
-  6. A refusal says from when on it collides, with whom, and what would be accepted: the same later, and fewer nodes then.
+  6. A refusal names the time from which it collides, the other lease, and what would be accepted: the same later, and fewer
+     nodes then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Releases at the door: what a web department's instances are to run next.  Pure: from the state and the request to a fact.
+"""Releases: what a web department's instances are to run next.  Pure: from the state and the request to a fact.
 
 Theory of operation
   A request names what changes; the fact names all of it, so that no reader needs another fact to learn what a release runs.
@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. Managers and operators deploy.
   2. Numbers grow by one in each department; what is drafted before counts (compose, rule 3).
-  3. `configured`: from what the configuration says now; `undo`: from the last release that was complete before the wanted
+  3. `configured`: from the present configuration; `undo`: from the last release that was complete before the wanted
      one, else from the configuration, which is release 0.  What is named besides is changed in that.
   4. A variable has one source: naming it in `environment` takes it out of `secrets`, and the other way round.
   5. What is composed must be readable as a fact, and at most CONTENT_MAX_BYTES.

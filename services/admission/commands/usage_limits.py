@@ -1,9 +1,9 @@
 """What a user may ask for: the quality of service of a job, and whether a limit leaves room for it.
 
 Rules
-  1. Who names no quality has the department's default.  One that does not exist, or is not for this user, is refused.
+  1. A request without a quality has the department's default.  One that does not exist, or is not for this user, is refused.
   2. `jobs_submitted_max` counts what is not final, waiting or running, each element of an array.  What it has no room for is
-     refused; the refusal says whose limit it is, its value and the present count.
+     refused; the refusal names the limit, its account, its value and the present count.
   3. A job that alone is over a limit on what runs (cores, hosts) would wait for ever: it is refused.  Otherwise such limits
      make it wait, and are the scheduler's (`budgets`).
 """

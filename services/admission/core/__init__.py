@@ -1,1 +1,1 @@
-"""What admission decides, pure: who owns which job, what a unit needs and whether a host could hold it, roll-outs, warm VMs."""
+"""What admission decides, pure: owners of jobs, what a unit needs and whether a host could hold it, roll-outs, warm VMs."""

@@ -1,7 +1,7 @@
-"""Admission's core: who owns which job, which requests are already answered, which departments are to be closed.
+"""Admission's core: owners of jobs, requests that are already answered, departments to be closed.
 
 Theory of operation
-  The door composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
+  Admission composes facts from requests (`compose.py`) with a look at this state and at custody; this core folds them when
   they come back.  By itself it decides four things only: `attempt.began` of an attempt that continues with the VMs of the one
   before, when all of them run (their guests continue where they were, and do not call); `department.closed` for a department
   that a configuration named and the adopted one does not name any more (PROTOCOL, Provisioner: its pending jobs are closed by

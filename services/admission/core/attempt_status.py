@@ -1,4 +1,4 @@
-"""For which attempt a guest speaks, and what that attempt is worth at this moment.  Pure: from custody.
+"""Which attempt a guest belongs to, and the status of that attempt at this moment.  Pure: from custody.
 
 Theory of operation
   A guest uses the name that it was given for as long as its memory lasts.  An attempt that is suspended and resumed, or

@@ -4,8 +4,8 @@ Rules
   1. nodes not given: one if tasks · cpus_per_task fit a host, else the fewest that hold ceil(tasks / nodes) · cpus_per_task
      and the memory each (docs: requests).
      Memory not given is so much for each core, the request's or the department's.  0 is all memory of the smallest host that
-     has the cores: the job may start on any that does, and hosts are mostly alike.  What the department says is no more than
-     that: who has asked for nothing is not refused for it.
+     has the cores: the job may start on any that does, and hosts are mostly alike.  The department's default is no more than
+     that: a request without the option is not refused for it.
      GPUs in all are as many on each node; one task has all of its node's.
   2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
      (DESIGN §4).  Every known host counts, regardless of its holder and its state: it may come back.

@@ -1,7 +1,7 @@
 """Whether an immediate lease can start now: counted on the hosts as they are, as far as admission can know that.  Pure.
 
 Theory of operation
-  The timetable says whether a lease fits beside other leases on all hosts that the department may hold.  An immediate one must
+  The timetable shows whether a lease fits beside other leases on all hosts that the department may hold.  An immediate one must
   have its hosts now: those that the department holds, less what stays there, and those that come at once when it asks.
 
 Rules

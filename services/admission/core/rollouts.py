@@ -1,4 +1,4 @@
-"""Which release a web department is to run, as the door knows it: folded from what people asked and what became of it.
+"""Which release a web department is to run, as admission knows it: folded from requests and their outcomes.
 
 Rules
   1. Wanted is the newest one requested; where that was given up, the one gone back to.  Release 0 is what the configuration

@@ -1,4 +1,4 @@
-"""What a rolling update will cost others, said as it is granted.  Pure: from custody, at the moment of the request.
+"""What a rolling update will cost others, reported as it is granted.  Pure: from custody, at the moment of the request.
 
 Theory of operation
   `max_surge` asks for instances beside those that are wanted, and a web department's demand goes before batch: where its own

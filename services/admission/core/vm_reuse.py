@@ -5,7 +5,7 @@ Rules
      fewer of them waiting than it may have, and keeps the host: held, neither cordoned nor in quarantine.
   2. `vm.parked` is written in one envelope with the report, so that no reader sees the VM as one whose job is over.  A guest
      that asks for its next job without that is parked then, once.
-  3. Which job follows is the executor's to say (`vm.allocated` of the VM for another attempt).  It is looked at again here:
+  3. Which job follows is the executor's decision (`vm.allocated` of the VM for another attempt).  It is looked at again here:
      where VMs belong to one user, no other user's job gets one, regardless of which guest bound it.
   4. In doubt the answer is "gone": a VM too few costs a boot, a job in wrong hands cannot be taken back.
 """

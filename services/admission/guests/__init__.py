@@ -1,1 +1,1 @@
-"""The guests' side of the door: what a VM asks, hands in and reports."""
+"""Admission's interface for guests: what a VM asks, hands in and reports."""

@@ -1,4 +1,4 @@
-"""The guests' calls about checkpoints (docs/reference/guests.md): send files, say that they are a checkpoint, fetch them again.
+"""The guests' calls about checkpoints (docs/reference/guests.md): send files, declare them a checkpoint, fetch them again.
 
 Rules
   1. Rank 0 of a job's latest attempt speaks, also while it is being ended: that is when jobs checkpoint.  When the next attempt

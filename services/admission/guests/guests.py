@@ -1,4 +1,4 @@
-"""The guests' side of the door: what a VM asks, hands in and reports (the guest contract, `/v1/guest/…`).
+"""Admission's interface for guests: what a VM asks, hands in and reports (the guest contract, `/v1/guest/…`).
 
 Theory of operation
   A call names unit, attempt and rank; its token proves that the VM carries that PHOENIX_ID.  For which attempt it speaks, and
@@ -9,7 +9,7 @@ Theory of operation
 Rules
   1. A guest powers off after "acknowledged" only, and only what is journaled and valid is acknowledged (PROTOCOL, Guests).
   2. `began` is answered when the fact has come back.  A rank waits in its call for the other ranks: which ranks have called is
-     kept nowhere else, so a restart of the door costs a repeated call, and a gang starts together.
+     kept nowhere else, so a restart of admission costs a repeated call, and a gang starts together.
   3. Nothing is journaled that is not valid in this view.
   4. Bodies and streams are bounded.  Neither tokens nor content are logged.
 """

@@ -1,4 +1,4 @@
-"""What an instance's guest says of its program: how busy it is, whether its health check passes, and how it ended.
+"""What an instance's guest reports of its program: how busy it is, whether its health check passes, and how it ended.
 
 Rules
   1. How busy it is goes to the department (`usage_reports`), of one in service alone: one that boots burns CPU without a

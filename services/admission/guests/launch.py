@@ -7,7 +7,7 @@ Rules
   1. Tasks go to ranks in blocks, the first ranks one more where it does not come out even.
   2. A launch id starts once; a rank's events are counted, so a repeated call adds nothing.
   3. Nothing is dropped: without a reader, the writer has to wait (`Full`, HTTP 503), and its task waits on its pipe.
-  4. Nothing here is a fact.  A restart of the door loses launches under way; numbers start at the clock, so that what a guest
+  4. Nothing here is a fact.  A restart of admission loses launches under way; numbers start at the clock, so that what a guest
      has seen before never hides what comes after.
   5. A call that holds much is refused, and so are many that do until ranks have fetched what was there before: what is held is
      bounded, per attempt and in total.  A poll for commands beyond a number returns those up to it.

@@ -2,7 +2,7 @@
 
 Rules
   1. The guest's own token alone opens it: the job that ran before has had another one, so it cannot ask for what follows it.
-  2. Asking again gives the same answer, whether a call was lost or the door was another one: all that it rests on is in the
+  2. Asking again gives the same answer, whether a call was lost or another process led before: all that it rests on is in the
      journal, until the guest has taken yet another job.
   3. "gone" also when the host is not the department's any more: the guest powers off by itself, sooner than it is ended.
 """

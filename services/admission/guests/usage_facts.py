@@ -1,10 +1,10 @@
 """What jobs use while they run, as their guests report (`POST used`), and the fact of it once no more can be reported.
 
 Theory of operation
-  A guest says now and then what it has used since its VM began: totals, so a word that is lost is made good by the next one.
-  They are levels: summed over ranks, they go to the monitor as measures.  What counts for ever is what was said last, and that
+  A guest reports now and then what it has used since its VM began: totals, so the next report makes good a lost one.
+  They are levels: summed over ranks, they go to the monitor as measures.  What counts permanently is the last report, and that
   is known when the attempt has no VM any more: then it is a fact (`attempt.measured`), one an attempt, whatever it ended of,
-  also with its host.  The report of a job of one rank says the same itself, and then there is no such fact.
+  also with its host.  The report of a job of one rank contains the same, and then there is no such fact.
 
 Rules
   1. A word counts as long as its VM is open under the name that its guest goes by (`Custody.bound`), whatever its attempt is
@@ -13,7 +13,7 @@ Rules
   3. What no machine could have used in the time that this VM is there is no word, and counted; nor is it believed of a
      report.
   4. Bounded by the VMs that are open: what is known of an attempt goes with its fact.
-  5. A door that dies takes with it what was said: guests of jobs that run say it again.
+  5. An admission that dies loses these reports: guests of jobs that run repeat them.
 """
 
 from __future__ import annotations

@@ -2,12 +2,12 @@
 
 Theory of operation
   A measure is a level at a moment. Load balancers and the monitor need it within a second, and never later: so it is no
-  fact, and costs no disk.  (What was said last of a job becomes one: `usage_facts`.)  What came since the last message to a
+  fact, and costs no disk.  (The last report of a job becomes one: `usage_facts`.)  What came since the last message to a
   department goes out in one, `INTERVAL_S` after it at the earliest; so a department of a thousand instances costs four
   messages a second, and one of one instance one.
 
 Rules
-  1. Of an instance, or a job's attempt, the last word counts; a guest that speaks more often than `INTERVAL_S` is not heard,
+  1. Of an instance, or a job's attempt, the last report counts; a guest that reports more often than `INTERVAL_S` is ignored,
      and counted.
   2. Bounded: `PENDING_MAX` of them in one message, `SPOKE_MAX` remembered.  What exceeds it is dropped, and counted.
   3. A broker that is away loses measures, and nothing else.

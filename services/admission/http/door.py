@@ -1,7 +1,7 @@
 """The HTTP door: the same requests as over NATS, output and files, and the monitor's reads passed through.
 
 Rules
-  1. A token says who asks; department and role come from the adopted configuration, never from the request.
+  1. A token identifies the caller; department and role come from the adopted configuration, never from the request.
   2. A role `user` reads the output of own jobs, a manager the department's, an operator everything.
   3. What this door does not serve below /v1 with GET is the monitor's: passed on with the caller's token, streamed.
   4. Bodies are bounded before they are held.  Tokens and bodies are never logged.

@@ -1,7 +1,7 @@
-"""The guests' routes as data, for OpenAPI (docs/reference/guests.md says what they mean; `guests` serves them).
+"""The guests' routes as data, for OpenAPI (docs/reference/guests.md has their meaning; `guests` serves them).
 
 Rules
-  1. One route a call of the contract; a test compares them with what the door really serves.
+  1. One route a call of the contract; a test compares them with what admission really serves.
   2. A body or an answer is a struct, or bytes, or text.
 """
 

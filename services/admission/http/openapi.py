@@ -3,7 +3,7 @@
     python -m services.admission.http.openapi > services/admission/http/openapi.json
 
 The file is kept beside this module so that a change of the contract is seen in review; a test compares both, and another
-compares the routes with what the door really serves.
+compares the routes with what admission really serves.
 """
 
 from __future__ import annotations

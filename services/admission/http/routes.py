@@ -1,4 +1,4 @@
-"""The public HTTP routes as data: what the door serves, and what OpenAPI says that it serves.
+"""The public HTTP routes as data: what admission serves, and what OpenAPI documents.
 
 A route with `kind` is a request of `schemas.requests`; the others answer bytes or something of their own.
 """

@@ -6,7 +6,7 @@
 Rules
   1. An object is stored before the fact that names it is proposed: every reader of `job.submitted` can read its payload.
   2. Equal content of a department has one key, so an array, a repeated request and a nightly job cost one object.
-  3. What is stored for a fact stays until the fact is folded, or will not come (`stored`); from then on `retention` says how
+  3. What is stored for a fact stays until the fact is folded, or will not come (`stored`); from then on `retention` decides how
      long.  What is being removed is put again only when it is gone.
   4. Nothing of it is ever logged or put into a fact (facts, rule 5).
 """

@@ -1,4 +1,4 @@
-"""The object store, shared by departments: what each has there, how much it may have, and who is refused.
+"""The object store, shared by departments: what each stores there, how much it may store, and what is refused.
 
 Theory of operation
   One bucket holds scripts and inputs, output, kept files and checkpoints of all departments; the server knows one limit for all
@@ -6,7 +6,7 @@ Theory of operation
   opens, and from then on what is put and deleted.  Shares of all departments together leave `RESERVE` of the bucket free.
 
 Rules
-  1. A department has a share: what its `store_share` says, or an equal part of what the others leave.
+  1. A department has a share: its `store_share`, or an equal part of what the others leave.
   2. Scripts and inputs may fill `SUBMIT_PART` of it alone, so that those whose jobs run can still hand in what they make.
   3. What is small and finds, or frees, the rest (`_FINDS`) is always taken: that is what the reserve is for.
   4. What is refused is refused before anything is sent, in words that say what to do.  A guest that reaches a limit is

@@ -2,7 +2,7 @@
 
 Rules
   1. Nothing is remembered of a job: what ended before `store_keep_s` has nothing left, and of each department it is noted, in
-     the store itself, up to which end jobs have lost theirs for want of room.  The note goes by age, when it says no more.
+     the store itself, up to which end jobs have lost theirs for lack of space.  The note goes by age, when it has no more use.
   2. The same answer is given for a job that wrote nothing: the two can no longer be told apart.
 """
 

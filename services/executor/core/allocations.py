@@ -2,7 +2,7 @@
 ours that the journal does not know.
 
 Theory of operation
-  The ledger says which ranks want a VM.  Each is in one place here: asked for (`allocating`), of unknown outcome (`unsure`),
+  The ledger lists which ranks need a VM.  Each is in one place here: requested (`allocating`), of unknown outcome (`unsure`),
   refused and tried again later (`later`), or allocated and to be journaled (`allocated`).  Nothing here runs anything.
 
 Rules

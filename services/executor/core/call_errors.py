@@ -10,7 +10,7 @@ Rules
   2. `away`: nothing at that address works as OpenNebula at the moment.  All calls pause, and the operators are informed.
   3. `LATER`: OpenNebula refuses the same of every VM (a quota, a permission): time or a person must change that.  It is no
      fault of the VM or of its host, so neither is given up.  The attempt waits no longer than its scheduler's start budget.
-  4. Pauses double from `first_s` to `most_s`.  Who guesses passwords may be locked out: a refused login is asked rarely.
+  4. Pauses double from `first_s` to `most_s`.  Guessing passwords may lead to a lock-out: a refused login is retried rarely.
 """
 
 from __future__ import annotations

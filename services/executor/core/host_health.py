@@ -1,19 +1,19 @@
-"""What a host that OpenNebula shows is worth: may something be started there, may it be relied on, and what does it offer.
+"""The health of a host that OpenNebula shows: may something be started there, may it be relied on, and what does it offer.
 
 Theory of operation
-  A raw `HostSight` is what one answer says.  `HostHealth.of` returns it judged: `bad` (its VMs cannot be relied on: the host is
-  lost), `apart` (nothing new is started there, what runs continues), `usable`, and the size that it offers *us*.
+  A raw `HostSight` is the content of one answer.  `HostHealth.of` returns it judged: `bad` (its VMs cannot be relied on: the
+  host is lost), `apart` (nothing new is started there, what runs continues), `usable`, and the size that it offers *us*.
   What is remembered between sights is small, belongs to this leader alone and is never journaled.
 
 Rules
   1. Disabled: apart.  OpenNebula leaves the VMs of a disabled host alone (BEHAVIOUR.md), and so do we: its jobs run to their
      ends, and the host is not granted before it is enabled.  It is no `host.lost`, which would end them; no `host.cordoned`,
-     which is the word of people by way of admission; and no description without capacity, since what runs there takes room.
+     which people request through admission; and no description without capacity, since what runs there takes room.
   2. Late: no new sample of its monitoring for `monitor_late_s`: apart; for `monitor_lost_s`: bad.  The age of a sample is
      measured by our own clock from when it was seen first, so that no difference of clocks makes a host late, and grows by at
      most `STEP_S` from one look to the next, so that a clock that is set, or an OpenNebula that was away, makes none late.  A
-     host that was never sampled is not late (OpenNebula says itself whether it is in error).  One that the journal says is late
-     stays so until a new leader has seen a newer sample than the one that it found.
+     host that was never sampled is not late (OpenNebula itself reports whether it is in error).  One that is late in the
+     journal stays so until a new leader has seen a newer sample than the one that it found.
   3. Outside the clusters, or the constraint `use`, of the configuration: not one of ours.  Known already: apart while held.
   4. What others use: HOST_SHARE counts what all VMs on the host asked for, and VMS names them.  Both are of one moment; minus
      our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours.  A VM that is

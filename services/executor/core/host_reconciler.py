@@ -1,8 +1,8 @@
-"""The hosts: which facts follow from what OpenNebula says of them, and when one may be cleared (X5).
+"""The hosts: which facts follow from OpenNebula's answers about them, and when one may be cleared (X5).
 
 Theory of operation
   A host's case is looked at again when a fact about it, a poll or a time concerns it; `news` names those.  What OpenNebula
-  says of a host, judged (`seen`, by `host_health`), is compared with what custody says of it; where they differ, a fact
+  reports of a host, judged (`seen`, by `host_health`), is compared with custody; where they differ, a fact
   follows.
 
 Rules

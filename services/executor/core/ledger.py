@@ -16,7 +16,7 @@ Rules
   3. An open VM takes room until it has ended, live or not (X3); on the host that it leaves, until it has started elsewhere.
      What is doomed, kept, or has not left the host from which it moves takes room there that custody gives to others.
   4. The VM of a completed job of one node, in a department that keeps VMs warm, lingers, and is parked when its guest asks for
-     another job.  No more than `vms_max` of a department are: who waited longest ends.
+     another job.  No more than `vms_max` of a department are: the one that waited longest ends.
   5. A rank that is placed and the waiting VM that it may take over have one room between them: such pairs are made first, and
      only what is left over makes room for others, longest waiting first.
   6. `kill_by`: doomed + kill_s; on a host that is draining or lost: + grace_s (of a contract of its department, else of the

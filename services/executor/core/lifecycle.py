@@ -1,14 +1,14 @@
 """The life of one VM, as two tables: what the journal wants of it, and what is asked of OpenNebula for that.
 
 Theory of operation
-  An `Aim` is what the journal wants of an open VM; facts change it, and time does (`TOLD`).  A `Phase` is what OpenNebula
+  An `Aim` is what the journal demands of an open VM; facts change it, and time does (`TOLD`).  A `Phase` is what OpenNebula
   showed of it last.  Aim and phase together give the one `Act` that follows (`ASKED`).  So the order in which facts, answers
   and polls come never matters: every look finds the same act.
 
 Rules
   1. The tables are whole: a pair of aim and event that is not in `TOLD` changes nothing; every pair of aim and phase is in
      `ASKED`.
-  2. Nothing leads back from END and KILL: who must end, ends (X4).
+  2. Nothing leads back from END and KILL: a VM that must end, ends (X4).
   3. Nothing deploys or migrates but for RUN (X1, X3, X7): what is saved or moves is another attempt's before that.
   `docs/reference/lifecycle.md` is made from these tables (`services.executor.diagram`).
 """

@@ -3,7 +3,7 @@
 Theory of operation
   A driver that lost its storage, or an oned that refuses every deploy, fails the starts of all hosts.  Were each host blamed
   for itself, a fault of seconds would quarantine the cloud for minutes and end an attempt of each job again and again.  So
-  starts are *paused*: `starts.paused` says it in the journal, VMs wait on HOLD, and one start at a time is tried.  The first
+  starts are *paused*: `starts.paused` records it in the journal, VMs wait on HOLD, and one start at a time is tried.  The first
   that succeeds ends the pause (`starts.resumed`), and all that wait are deployed at once.  That starts are paused is in the
   journal; the counts here are this leader's alone, so a new leader tries at once.
 
@@ -17,7 +17,7 @@ Rules
      no attempt from the next try, and ends the pause all the same if it comes up later.  What was deployed before the pause
      proves nothing.
   4. If no start is wanted for `FADES_S` it ends, too: no start has to wait for a proof that cannot come.
-  5. A VM that found no room (`probation.NO_ROOM`) says nothing of the site.
+  5. A VM that found no free capacity (`probation.NO_ROOM`) proves nothing about the site.
 """
 
 from __future__ import annotations

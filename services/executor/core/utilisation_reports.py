@@ -1,13 +1,13 @@
-"""When the executor tells what a host really uses (`host.observed`): seldom, late, and only what has come to stay.
+"""When the executor reports what a host really uses (`host.observed`): seldom, late, and only lasting changes.
 
 Theory of operation
   Measurements are no facts: a thousand hosts would fill the journal with them.  What schedulers decide on is in which band a
   host is, most of the time.  So a host's use is reported when it has mostly been in another band than the last report.  The
   edges are those at which a service decides (`edges`).  The last report is folded (`Ledger`); what is seen is this leader's
-  alone, so a new leader tells nothing twice, and may tell a little later.
+  alone, so a new leader reports nothing twice, and may report a little later.
 
 Rules
-  1. Told is the median of the samples of the last `HOLD_S`, at least `SAMPLES`, once they span so long; of the two in the
+  1. Reported is the median of the samples of the last `HOLD_S`, at least `SAMPLES`, once they span that long; of the two in the
      middle the one nearer to the last report.  One sample is no measure: OpenNebula's says what a few seconds were like.
   2. Reported if it is beyond an edge by `MARGIN`: a host that swings around one would otherwise be reported again and again.
   3. Samples start again after each report, so a host reports once in `HOLD_S` at most.

@@ -11,12 +11,12 @@ Rules (X2, X6: `allocations`)
   X3  deploy only a live attempt's VM, on a held and usable host with room, while no VM of an older attempt is open
   X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard, again and again; not gone `stuck_s` after the
       first hard order that OpenNebula answered: the host is lost
-  X7  what is to be saved is stopped, and `vm.ended` says so when it is; what is bound to the next attempt is deployed from
+  X7  what is to be saved is stopped, and `vm.ended` reports when it is; what is bound to the next attempt is deployed from
       there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a migration or a deploy (the first
       one, too) whose outcome was never learned (`doubted`): it is ended rather than saved.  One that was to be saved or moved,
       on a host that is lost, is ended in the journal, so that its job starts again: X6 and X5 deal with what may still run
   there A sight counts only if its poll was begun after the last call about that VM had ended.  A VM that moves runs *elsewhere*
-  until it is seen on its attempt's host; a poll that does not say where it runs says nothing.
+  until it is seen on its attempt's host; a poll without its host proves nothing.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
 """

@@ -1,1 +1,1 @@
-"""Where the executor meets the world: polls, events, calls and their outcomes, and what it tells Prometheus."""
+"""The executor's input and output: polls, events, calls and their outcomes, and its metrics."""

@@ -1,13 +1,13 @@
-"""How OpenNebula answers, over all calls and polls: when to ask again, and what to tell the people who run the cloud.
+"""How OpenNebula answers, over all calls and polls: when to retry, and what to report to the operators.
 
 Theory of operation
-  Every answer and every failure passes here.  *Down* is: the last thing heard was a failure that says that nothing there works
+  Every answer and every failure passes here.  *Down* is: the last result was a failure which shows that nothing there works
   as OpenNebula (`call_errors`, `away`); one answer ends it.  *Hindered* is: OpenNebula answers, and refuses the same of
   every VM; the next success of that method ends it, or that no call has met it for FADES_S.
 
 Rules
   1. While it is down calls pause, longer with each failure in a row (`call_errors.pause_s`), and resume with the first answer.
-  2. The log tells of the first failure of a kind, again each TELL_AGAIN_S while it lasts, and of its end: never of each one.
+  2. The log reports the first failure of a kind, again each TELL_AGAIN_S while it lasts, and its end: never each one.
   3. `ailing` is reported only after TELL_AFTER_S: a lost connection now and then needs no attention.
 """
 

@@ -1,15 +1,15 @@
 """Where OpenNebula and the journal differ, for people: how many cases of each kind, and since when the oldest.
 
 Theory of operation
-  Differences come and go: a VM that has ended is one until the journal says so, a moment later.  So what matters is how long
+  Differences come and go: a VM that has ended is one until the journal has it, a moment later.  So what matters is how long
   one lasts; it is compared after each look at a whole pool, and on request.
 
 Rules
   1. *stray*: a VM with our tag that the journal does not know (X6).  *missing*: one that the journal has open, and of which a
-     look has shown that it is not there.  *elsewhere*: one that runs on another host than the journal says, and is not moving.
+     look has shown that it is not there.  *elsewhere*: one that runs on another host than in the journal, and is not moving.
      *host_missing*: a host of the journal that the last pool of hosts did not have.
   2. What was not looked at yet is no difference.
-  3. It decides nothing: who acts on differences are `vm_reconciler` and `host_reconciler`.
+  3. It decides nothing: `vm_reconciler` and `host_reconciler` act on differences.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What OpenNebula's event stream told of our VMs, and how far it may be relied on.  No clock and no I/O: times are given.
+"""Hints from OpenNebula's event stream about our VMs, and how far they may be relied on.  No clock and no I/O: times are given.
 
 Theory of operation
   The stream is a publisher, not a queue, and it is not signed: an event may be lost, late, or forged.  So it is
-  hearsay.  It says *which* VM to look at *now*; what is so, only a look says.  A *hint* is such a VM with the phase it was
-  told to be in; it stays until a look shows that phase, or LOOKS_MAX looks did not.
+  only a hint.  It names *which* VM to look at *now*; only a look shows its state.  A *hint* is such a VM with the phase that
+  the event announced; it stays until a look shows that phase, or LOOKS_MAX looks did not.
 
 Rules
-  1. No event is ever a sight: an event has no place in the order of our own calls (it may have been sent before
+  1. No event replaces a look: an event has no place in the order of our own calls (it may have been sent before
      a call whose answer overtook it), and a forged DONE would otherwise start a job twice.
   2. A hint about a VM with a call in flight waits for the call's end: a look before it would not count.
   3. The stream is *trusted* while it is connected and events had announced the last PROOF_MIN changes that looks found, by

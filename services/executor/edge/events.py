@@ -1,4 +1,4 @@
-"""OpenNebula's event stream: the hook manager's ZeroMQ publisher, as far as it says which VM or host to look at.
+"""OpenNebula's event stream: the hook manager's ZeroMQ publisher, as far as it names a VM or host to look at.
 
 Theory of operation
   The publisher sends two frames, a topic and a base64 XML.  The topic `EVENT STATE VM/<STATE>/<LCM_STATE>/<id> ` holds all
@@ -11,7 +11,7 @@ Rules
      than TOPIC_MAX, is counted and forgotten; a message beyond MESSAGE_MAX ends the connection (ZeroMQ does).
   2. ZeroMQ connects again by itself, for ever, and asks a silent peer for a sign of life; each end and begin is reported, since
      what was published between them is lost.
-  3. Nothing here decides anything: `event_hints` says what a hint is worth.
+  3. Nothing here decides anything: `event_hints` judges how far a hint is relied on.
   Source: the recorded stream (tests/conformance/recordings/events.jsonl.gz); upstream `src/hm`.
 """
 

@@ -1,4 +1,4 @@
-"""The executor's edge: makes the calls that the core asks for, while it may, and tells it what became of them.
+"""The executor's edge: makes the calls that the core asks for, while it may, and feeds their outcomes back.
 
 What it decides: when calls may be made.  It must never make one before this replica leads, before an earlier leader has
 surely stopped (X8), or while the lease has less left than a call may take.
@@ -6,8 +6,9 @@ surely stopped (X8), or while the lease has less left than a call may take.
 Rules
   1. Calls are made for the state as folded: after each batch of facts, each answer, each poll, and when the core's time comes.
   2. A new leader looks at the whole of OpenNebula before it asks for anything (the core allocates nothing before).
-  3. Every call has a deadline and one outcome.  After an answer that says nothing (no connection, wrong login) all calls pause,
-     longer each time, until one is answered (`circuit_breaker`); after a refused login also until the login is another one.
+  3. Every call has a deadline and one outcome.  After an answer that proves nothing (no connection, wrong login) all calls
+     pause, longer each time, until one is answered (`circuit_breaker`); after a refused login also until the login is another
+     one.
   4. `close` returns when no call that changes something is in flight, so `leader.stopped` is true (X8).
 """
 

@@ -1,4 +1,4 @@
-"""What the executor tells Prometheus: its calls, how long they took, and the VMs by state."""
+"""The executor's metrics: its calls, how long they took, and the VMs by state."""
 
 from __future__ import annotations
 

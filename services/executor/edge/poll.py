@@ -2,14 +2,14 @@
 allow.
 
 Theory of operation
-  Three polls.  *Targeted*: `vmpool.infoset` of the ids that events told of, and of those in transition.  *Audit*: every VM that
-  is not DONE: finds what ended by itself, and what is ours and unknown.  *Hosts*: the host pool.  Without an event stream the
-  first comes 20 ms after the last one, slower while nothing happens, and each of the others every `poll_s`, but takes at most
-  one part in SHARE of the time, however large the pools are.
+  Three polls.  *Targeted*: `vmpool.infoset` of the ids that events announced, and of those in transition.  *Audit*: every VM
+  that is not DONE: finds what ended by itself, and what is ours and unknown.  *Hosts*: the host pool.  Without an event stream
+  the first comes 20 ms after the last one, slower while nothing happens, and each of the others every `poll_s`, but takes at
+  most one part in SHARE of the time, however large the pools are.
 
   With a stream (`events`) that has proved itself (`event_hints`), a change is looked at as it is announced, so polling is only
   the fallback and the audit: what is in transition is polled each WATCH_TRUSTED_S, pools RARER times less often.  Then the cost
-  grows with what changes, and not with all VMs.  A stream that tells nothing costs nothing: the first poll that finds a change
+  grows with what changes, and not with all VMs.  A stream without events costs nothing: the first poll that finds a change
   that no event announced ends the trust, and everything is polled as without it, at once.
 
   Of OpenNebula's filters an audit uses the state (not DONE: the pool of all VMs only grows).  Not the owner: one whose owner
@@ -21,8 +21,8 @@ Rules
   2. Unknown VMs are judged only after their tags were read and the journal was folded to its end as read after that
      (X6).  If either fails, nothing of the whole poll is observed.
   3. A poll that fails is tried again after `poll_s`, or later while OpenNebula is not to be asked at all (`circuit_breaker`).
-  4. An event only says where to look (`event_hints`, rule 1); what no event announces (a refused call) is looked at without
-     one.
+  4. An event only names a place to look at (`event_hints`, rule 1); what no event announces (a refused call) is looked at
+     without one.
   5. Between two targeted polls lies GAP_S, however many events come: a flood of them costs one poll of WATCHED_MAX ids each.
   6. An event about a host is looked into at once; those that follow within HOSTS_GAP_S wait for its end, together: a flood of
      them, or forged, costs no more than polling would.

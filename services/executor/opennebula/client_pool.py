@@ -5,9 +5,9 @@ Rules
      here for another one's end (`free`): what was asked while the lease was long enough is made then, or not (X8).
   2. A call that changes something has at most half a lease to be answered, so that a leader whose lease is renewed in time is
      never without a call, and one whose lease is not, stops before anybody else may lead (X8).
-  3. What OpenNebula says is passed on without anything that could be a guest's token.
+  3. OpenNebula's messages are passed on without anything that could be a guest's token.
   4. Whatever goes wrong has a name and an outcome (`call_errors`); an answer that cannot be read is one of them.
-  5. The login is read again when OpenNebula refuses it: who mends it need not restart anything.
+  5. The login is read again when OpenNebula refuses it: after a repair nothing needs a restart.
 """
 
 from __future__ import annotations

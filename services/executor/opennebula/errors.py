@@ -1,9 +1,9 @@
 """What a call to OpenNebula may raise, and the name of each (`call_errors.Failure`).
 
 Rules
-  1. The class of the exception decides where it can; then what OpenNebula says, in the words of a recorded `oned` 7.4: one code
+  1. The class of the exception decides where it can; then OpenNebula's message, as in a recorded `oned` 7.4: one code
      stands for a quota, a missing permission and a template that is not allowed.
-  2. A fault that says that the request was not understood has surely not happened; of any other that is unknown.
+  2. A fault which shows that the request was not understood has surely not happened; of any other that is unknown.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Rules
      exactly as many of them as there are pieces, each with the id that its piece begins with; else the whole answer is parsed
      as any other.  A piece that a false border made holds an open CDATA, so it neither parses by itself nor was ever kept.
   2. What is kept is the last answer alone: bounded by what one answer may be.
-  3. No more than `MOST` in an answer: what says so is no pool of ours, and would take gigabytes to read.
+  3. No more than `MOST` in an answer: a larger one is no pool of ours, and would take gigabytes to read.
   4. One reader belongs to one poll at a time.
 """
 

@@ -8,8 +8,8 @@ Rules
   1. A value's quotes are escaped; a backslash at its end or before a quote is refused, since nothing can express it.
   2. Names are ``[A-Z_][A-Z0-9_]*`` after upper-casing; everything else is refused when the configuration is read.
   3. The site's attributes come first and may never replace ours: NAME, CPU, VCPU, MEMORY, PHOENIX_ID and CONTEXT's PHOENIX_*.
-  4. A release's image takes the place of the first IMAGE among the site's DISKs, if there is one; CONTEXT tells it in any case
-     (PHOENIX_IMAGE), so that a site's own start script may look at it.
+  4. A release's image takes the place of the first IMAGE among the site's DISKs, if there is one; CONTEXT contains it in any
+     case (PHOENIX_IMAGE), so that a site's own start script may look at it.
   5. A department's attributes (`[department.web] template`) take the place of the site's of the same name; of CONTEXT each
      value does.  The configuration was refused if they could not be written, or were ours.
   6. The guest's token is made here and goes nowhere but into the template.

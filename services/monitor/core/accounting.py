@@ -1,4 +1,4 @@
-"""Who held, used, lent, borrowed and lost how much, for how long: integrated exactly from the journal.
+"""How much each department held, used, lent, borrowed and lost, for how long: integrated exactly from the journal.
 
 Theory of operation
   Between two facts nothing changes, so every sum is level times time.  Each department has one set of levels (hosts held,

@@ -1,6 +1,7 @@
-"""Who had how many hosts, for how long: the levels of departments and of the site, added up when one of them changes.
+"""How many hosts each department had, for how long: the levels of departments and of the site, added up when one of them
+changes.
 
-Rules (of `accounting`: rules 6 and 7; what was measured goes where rule 8 says)
+Rules (of `accounting`: rules 6 and 7; what was measured goes where rule 8 puts it)
   1. A level is read off custody after the fact that changed it; time is added up before.
   2. What is a department's own may change without a fact, when a window opens or closes: time stops there on its way (`flow`).
 """

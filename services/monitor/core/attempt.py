@@ -1,7 +1,7 @@
 """One attempt of a unit, as the read model remembers it, and what the attempts of a unit have used.
 
 Rules
-  1. A guest counts from the beginning of its VM, so what it says of an attempt that went on from another contains what that one
+  1. A guest counts from the beginning of its VM, so its report of an attempt that continued another contains what that one
      had used.  An attempt's own is what came since, as far as it is known how much there was before (`own_cpu_s`).
   2. What no source has reported is unknown, and not 0.
 """

@@ -1,9 +1,9 @@
-"""Counts of what happened, folded from the journal: how jobs ended and waited, who made way, which hosts changed hands.
+"""Counts of what happened, folded from the journal: how jobs ended and waited, preemptions, hosts that changed hands.
 
 Rules
-  1. A unit's end is counted once, by how it ended (`core` tells it); an attempt that failed by itself and was not the last is a
-     retry.
-  2. Who waited is counted when its first attempt is placed; of a lease with a time slot from that on.
+  1. A unit's end is counted once, by how it ended (`core` passes it); an attempt that failed by itself and was not the last is
+     a retry.
+  2. A wait is counted when the first attempt is placed; of a lease with a time slot from that on.
   3. A preemption's cause is the reason of the department's last notice, since that is why its scheduler looked for a victim; of
      best-effort that made way, that.  Where no notice was given, how the host was taken.
   4. A move is a grant to another department than the last holder.  A host *flaps* whose holder has changed FLAPS times within

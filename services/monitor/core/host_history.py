@@ -1,4 +1,4 @@
-"""The last that was decided of each host, and of each department's demand and quota: what `why` tells of them.
+"""The last decision on each host, and on each department's demand and quota: what `why` shows of them.
 
 Rules
   1. The facts themselves are kept, with their reasons; sentences are made where they are shown.

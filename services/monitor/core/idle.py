@@ -1,7 +1,7 @@
 """Since when hosts are empty, and which of them could be switched off: reported to people, without any action.
 
 Source: I. Farfán Estrada, MSc thesis, CIC-IPN 2012, 2.5 and 4.2.1: a node that has had nothing to do for a while is a candidate
-for power saving.  Who switches hosts off, and on again when they are wanted, is the site.
+for power saving.  The site switches hosts off, and on again when they are wanted.
 
 Rules
   1. Empty: free, or held by a department, with no live attempt and no VM journaled for it; a VM that waits for its next job is

@@ -5,7 +5,7 @@ Theory of operation
   noted there.  An attempt that opens or ends moves its accounts, and the jobs noted there are asked again.
 
 Rules
-  1. The answer names the limit and whose it is; how much is used changes too often for a list (`phoenix why` tells it).
+  1. The answer names the limit and its account; how much is used changes too often for a list (`phoenix why` shows it).
   2. A new configuration starts the count again.
   3. All here is derived from the jobs and custody, and is no part of a dump.
 """

@@ -2,10 +2,10 @@
 
 Rules
   1. Silent is whose number the scheduler holds for want of a signal (`signal_missing`).  Another demand in between, by a person
-     or a timetable, ends that only until the scheduler says so again, which it does at once.
+     or a timetable, ends that only until the scheduler reports again, which it does at once.
   2. Since: the last report of the load, as in `phoenix why`; without any, the last claim; without any signal,
      when that was missed first.  So the time stays the same, whatever else moves the number, until a signal arrives.
-  3. A rate is a word of the load if it has a target, its own or the department's (`requests_per_instance`).
+  3. A rate is a report of the load if it has a target, its own or the department's (`requests_per_instance`).
 """
 
 from __future__ import annotations

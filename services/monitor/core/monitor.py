@@ -1,8 +1,8 @@
 """The read model: what people ask about, folded from the journal.  It decides nothing and writes nothing.
 
 Theory of operation
-  Custody says who holds what and which attempt is live; this fold adds what only people need: names and times of jobs, the
-  life of each attempt with its reason, how long claims took, who held how many hosts when.  Everything here is bounded: what
+  Custody has holders and live attempts; this fold adds what only people need: names and times of jobs, the
+  life of each attempt with its reason, how long claims took, hosts by holder over time.  Everything here is bounded: what
   custody forgets is forgotten here too and lives on in the history.
 
 Rules
@@ -11,7 +11,7 @@ Rules
      is the time from claim to granted hosts.
   3. `touched` names the units whose picture changed since it was last emptied: views re-render only those.  It is derived, not
      part of the dump.  What units wait for beside hosts is `wait_reasons`, derived too.
-  4. Who held, used and lost how much, for how long, is `accounting`'s.
+  4. How much each department held, used and lost, for how long, is `accounting`'s.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Releases of web departments, folded: which there are, and how far each is.  `release_views` shows them.
 
 Theory of operation
-  `release.requested` says what there is, `release.changed` how far it is; this fold keeps both for as many releases as custody
-  keeps contents of.  Release 0, what the configuration says, is never requested: it is there from the beginning.
+  `release.requested` has the content of a release, `release.changed` how far it is; this fold keeps both for as many releases
+  as custody keeps contents of.  Release 0, from the configuration, is never requested: it is there from the beginning.
 
       requested → rolling → complete → replaced (by another that is complete)
                      ╰──▶ rolled_back, stopped; replaced (by another that rolls)

@@ -1,4 +1,4 @@
-"""Who held how many hosts, and how busy web was, over time: series of bounded length, folded from the journal.
+"""Hosts by holder, and how busy web was, over time: series of bounded length, folded from the journal.
 
 Theory of operation
   A level (hosts of an owner, utilisation of a department) holds from one fact to the next.  Each has a gauge: the level, and
@@ -10,10 +10,10 @@ Rules
   1. Three resolutions (`STEPS`): an hour of 5 s, a day of minutes, two weeks of 10 minutes.  Older points are forgotten; what
      is older is in the history.
   2. All are whole numbers: thousandths, over milliseconds.
-  3. What a balancer said counts until the next word, for `SIGNAL_S` at most: who is silent is not idle.  A step in which
+  3. A balancer's report counts until the next one, for `SIGNAL_S` at most: a silent one is not idle.  A step in which
      nothing was reported has no value.
   4. A column is forgotten when nothing is left in it: a department that was removed costs nothing after two weeks.
-  5. Who asks between two facts gets the steps that are over by the clock; the fold is not changed by it.
+  5. A read between two facts gets the steps that are over by the clock; the fold is not changed by it.
   6. Series begin with the first host, not with the journal: the first point is the mean of the part of its step that has hosts.
 """
 

@@ -9,8 +9,8 @@ Rules
      III-C: an urgent claim); its time counts when it is met.
   2. A reclaim is timed for each host, from the quota that asks for it to its release from all VMs (`host.cleared`): what a
      claim waits for.  A host that was given back unasked is none.
-  3. Short is who has fewer instances that serve than wanted; instance-seconds add up from fact to fact.  Instances that drain
-     do not count, nor those that one of their observers reports as not ready (`domain.readiness`).
+  3. Short is a department with fewer serving instances than its target; instance-seconds add up from fact to fact.  Instances
+     that drain do not count, nor those that one of their observers reports as not ready (`domain.readiness`).
   4. Labels come from the configuration and from enums: the number of series is bounded.
   5. A department that is closed wants nothing: its claim is neither met nor open, and it is short of nothing.
 """

@@ -8,7 +8,7 @@ Theory of operation
 
 Rules
   1. Conditions are the scheduler's (its `dependencies`): progress only grows, so what is met stays met.
-  2. Of a job that is forgotten nothing is said: the scheduler remembers longer.
+  2. For a job that is forgotten there is no answer: the scheduler remembers longer.
   3. All here is derived from the jobs and custody, and is no part of a dump.
   4. A lease with a time slot was accepted: no limit keeps it from that.
 """

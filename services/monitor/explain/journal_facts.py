@@ -1,4 +1,4 @@
-"""What was said at a place of the journal: from memory, the stream, or the archive, wherever it still is.
+"""The fact at a place of the journal: from memory, the stream, or the archive, wherever it still is.
 
 Rules
   1. Nothing is changed, and nothing is assumed: what is nowhere any more, or cannot be read, is None.

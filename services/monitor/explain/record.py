@@ -1,4 +1,4 @@
-"""What happened, for those who play it again: the journal from its beginning up to a moment, as lines (`phoenix whatif`).
+"""What happened, for a replay: the journal from its beginning up to a moment, as lines (`phoenix whatif`).
 
     GET /v1/record?since=<UTC s>&until=<UTC s>
 

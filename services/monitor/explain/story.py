@@ -5,9 +5,10 @@
      …]}, …]}
 
 Theory of operation
-  `story_index` says where the entity's facts are, `journal_facts` reads them, `story_causes` says where to look for what led to
-  each.  A cause has causes itself: they are followed, round by round, until they reach a beginning or the entity's own life.
-  So the chain that moved a host is shown as it was: the web department's demand, the quota, the victim, the release, the grant.
+  `story_index` has the places of the entity's facts, `journal_facts` reads them, `story_causes` decides where to look for what
+  led to each.  A cause has causes itself: they are followed, round by round, until they reach a beginning or the entity's own
+  life. So the chain that moved a host is shown as it was: the web department's demand, the quota, the victim, the release, the
+  grant.
 
 Rules
   1. `because` holds causes that are no steps of this story, nearest first; `cause` and `cause_index` are the place of the
@@ -15,7 +16,7 @@ Rules
   2. The newest `last` steps are shown, in order; `more`: others existed, or are kept no longer (docs/reference/history.md).
   3. A department's people see their own jobs and departments, and hosts with what their own department did there; steps and
      causes that are other departments' jobs are left out.
-  4. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise (as in `why`).
+  4. A name is a job's or an instance's first, then a department's, then a host's, unless `kind` is given (as in `why`).
   5. Bounded: `STEPS_MAX` steps, `CHAIN_MAX` rounds of causes.
 """
 

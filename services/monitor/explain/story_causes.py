@@ -5,8 +5,8 @@
 Rules
   1. The cause is the newest fact before it of the kinds and entities that are named here.  An envelope's own `cause` is the
      position that its writer had read, which is an upper bound of it and not it.
-  2. The reason of a fact says which way to look: a host that is given back on notice goes because of a quota, one that is not
-     needed because of a demand.
+  2. The reason of a fact decides which way to look: a host that is given back on notice goes because of a quota, one that is
+     not needed because of a demand.
   3. Where nothing is named, the fact is a beginning: a person, the load, a machine, a job that ends by itself; or hosts that
      no other department wants, of which no single fact is the cause.
 """

@@ -3,7 +3,7 @@
 The journal has which instances are not ready and which load is missing; of signals that are dropped, and of requests that wait
 at a load balancer, only the scheduler knows (`scheduler.lookahead.why_web`, rule 5).
 
-Rule: a level.  What the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
+Rule: a level.  The scheduler's last report counts, until it does not answer `SILENT_MAX` times in a row.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 has, a host is where it is; `GET /v1/starts`: when jobs start, as their scheduler foresees it.
 
 Rules
-  1. Who decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's hosts and a
-     host's moves involve several services, so they come from the fold (`why_department`, `why_host`).
+  1. The service that decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's
+     hosts and a host's moves involve several services, so they come from the fold (`why_department`, `why_host`).
      Of a job that has ended nothing remains to be decided: its answer comes from the fold or the history (`why_ended`).
-  2. A name is a job's or an instance's first, then a department's, then a host's; `kind` says otherwise.
+  2. A name is a job's or an instance's first, then a department's, then a host's, unless `kind` is given.
   3. A department's people see their own jobs and departments; all users see all hosts.
   4. A start that cannot be estimated in time is no failure: then it is left out.
   5. Every answer has `sentences`, and `remedies` one for each: what would change it, or nothing.

@@ -1,9 +1,9 @@
-"""Why a batch department has the hosts that it has: what it wants, may keep and holds, who has the rest by which rule, and what
-would change that.  Read from the fold, changing nothing; a web department's scheduler says the same of itself (`web.why`).
+"""Why a batch department has the hosts that it has: its demand, quota and hosts, the holders of the rest by which rule, and
+what would change that.  Read from the fold, changing nothing; a web department's scheduler answers for itself (`web.why`).
 
 Rules
-  1. First its own numbers, and the decisions that made them; then who has the others; then what is out of use; then what is
-     under way; a remedy wherever a person could do something.
+  1. First its own numbers, and the decisions that made them; then the holders of the others; then what is out of use; then what
+     is under way; a remedy wherever a person could do something.
   2. The answer is what the provisioner reckons with (`sharing.lending`, `host_ownership`): demand, quota, guarantee, maximum.
 """
 

@@ -1,4 +1,4 @@
-"""Why a job that has ended is what it is: told from the fold or, of one that was forgotten, from the history.  Its scheduler
+"""Why a job that has ended is what it is: from the fold or, of one that was forgotten, from the history.  Its scheduler
 remembers it no longer than it needs to.
 
 Rules

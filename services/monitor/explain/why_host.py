@@ -1,8 +1,9 @@
-"""Why a host is where it is: who holds it and by which decision, what runs there, what keeps it from being used, who may have
-it next, and its last moves.  Read from the fold, changing nothing.
+"""Why a host is where it is: its holder and the decision, what runs there, what keeps it from being used, which department may
+have it next, and its last moves.  Read from the fold, changing nothing.
 
 Rules
-  1. First where it is and why, in the words of the last decision; then what keeps it apart; then who may have it next.
+  1. First where it is and why, in the words of the last decision; then what keeps it apart; then the department that may have
+     it next.
   2. `reasons` are in that order; each has a sentence, and what a person could do where there is something (`remedy`).
   3. `moves` are the last ones, newest last; `phoenix story HOST` has all.
 """

@@ -1,12 +1,12 @@
 """Why jobs in the queues wait, as their schedulers report it: asked for from time to time, shown in rows and counted.
 
-The journal tells who waits, and some of the reasons (`wait_reasons`); what the order and the room say only the scheduler
-knows.  It tells the first ones of its queue with all numbers, the others by the code of their reason
+The journal has which jobs wait, and some of the reasons (`wait_reasons`); what the order and free capacity imply only the
+scheduler knows.  It reports the first ones of its queue with all numbers, the others by the code of their reason
 (`scheduler.lookahead.reasons`).
 
 Rules
-  1. A level: what the scheduler said last counts, until it does not answer `SILENT_MAX` times in a row.
-  2. A reason of the journal's own goes first: it is never behind.  But that a time slot has begun the scheduler tells.
+  1. A level: the scheduler's last report counts, until it does not answer `SILENT_MAX` times in a row.
+  2. A reason of the journal's own goes first: it is never behind.  But the begin of a time slot is reported by the scheduler.
   3. A unit without a reported reason, or with a code that is unknown here, is shown as in the queue.
   4. A department is asked only while a job waits there.
   5. What is new of many is taken in in parts: others have their turn in between.

@@ -1,4 +1,5 @@
-"""History in SQLite: every job, attempt and host's whereabouts, work lost, and sums by the hour, as far as the journal tells.
+"""History in SQLite: every job, attempt and host's whereabouts, work lost, and sums by the hour, as far as the journal has
+them.
 
 Theory of operation
   Rows follow from facts alone (`rows`), and what goes again does too (`retention`).  The position of the last fact
@@ -11,7 +12,7 @@ Rules
   2. Commits are grouped: at most one in `COMMIT_S` seconds, or `BATCH` rows.
   3. The file is readable while it is written (WAL).
   4. A file that is damaged is set aside and the process ends, so that the next start makes it again.  One that is locked, or on
-     a disk that is full or not readable, is not damaged: it stays where it is, and the message says what is wrong.
+     a disk that is full or not readable, is not damaged: it stays where it is, and the message names the problem.
   5. Where nothing can be written the history of a monitor (`waits`) stands still, and nothing else does: rows wait in memory
      (`backlog`), reads of the file are refused, and every `RETRY_S` the oldest rows are tried again.  When all are stored it
      continues; if memory did not hold all, or the file could not be opened at the start, the monitor has to start `again`.

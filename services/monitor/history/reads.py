@@ -2,9 +2,9 @@
 
 Rules
   1. A job is of a period if it was there in it: submitted before its end, and not over before its beginning.
-  2. A page says where the next one begins (`cursor`): behind its last row, in the order asked for.  All pages are of the moment
-     of the first one, in what is there and in times by which they are ordered: so no row comes twice, and none that was there
-     is missed, whatever starts, ends and is added meanwhile.
+  2. A page has the place where the next one begins (`cursor`): behind its last row, in the order asked for.  All pages are of
+     the moment of the first one, in what is there and in times by which they are ordered: so no row comes twice, and none that
+     was there is missed, whatever starts, ends and is added meanwhile.
   3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.  Of those
      that are equal in it the highest number, of a job and then of an element, is first.
   4. Every function reads, and runs in the history's thread.

@@ -2,13 +2,13 @@
 
 Rules
   1. Rows follow from the fact and from the fold after it: nothing is asked of the file, and nothing is remembered here but
-     where each host was last (`where`), which the file says too.
+     where each host was last (`where`), which the file has too.
   2. An attempt ends when it is closed or reports, whichever comes first, as accounting counts it; `ran_ms` of its job grows by
      its length then.
-  3. A loss that is taken back is a row with a minus: what was said before stays said.  `at_ms` is when the work was lost, where
+  3. A loss that is taken back is a row with a minus: earlier rows stay.  `at_ms` is when the work was lost, where
      the sums count it; `told_ms` when the row was written: later, if it takes back.
   4. A job's reason is why its last attempt was closed, or was broken: gone when it is placed again, or has ended by itself.
-  5. What an attempt has used is its own, as memory says it (`core.attempt`).
+  5. What an attempt has used is its own, as memory has it (`core.attempt`).
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
     story (entity, position, number, kind)      entity: 17, 18_3, web.7; host:host003; department:hpc
 
 Rules
-  1. Places alone: what was said there is read from stream or archive (`journal_facts`).  A row is some 30 bytes, and a fact
+  1. Places alone: the facts there are read from stream or archive (`journal_facts`).  A row is some 30 bytes, and a fact
      has 1.3 of them.
   2. A fact is of every entity whose life it is a step of: a placement of the unit and of its hosts, a grant of the host and of
      the department; of units that a host's loss has broken too.  Measurements belong to no entity: there is one a second.
   3. Rows follow from the fact and the fold after it, as all rows of the history (`history.rows`).
-  4. Rows go with the days that details are kept for: `story_days` says where a day began.
+  4. Rows go with the days that details are kept for: `story_days` has where a day began.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""HTTP and NATS: who may read, reads, sessions, the page and its stream."""
+"""HTTP and NATS: access, reads, sessions, the page and its stream."""

@@ -1,9 +1,9 @@
-"""Who may read what of the monitor, and how a read is refused: what every page of the monitor's HTTP stands on.
+"""Access to the monitor's reads, and how a read is refused: what every page of the monitor's HTTP stands on.
 
 Rules
   1. A read needs a bearer token of a user of the cloud, or the cookie of a session (`sessions`).  A department's people see
      their department; operators see everything.
-  2. Errors are `{"ok": false, "error": {code, field, message}}` with the status that says the same.
+  2. Errors are `{"ok": false, "error": {code, field, message}}` with the matching status.
   3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
      counts alone, whatever the cookie.
   4. What belongs to a department that the caller may not see is answered as if it did not exist, so that no caller learns what

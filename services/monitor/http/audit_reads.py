@@ -1,4 +1,4 @@
-"""The audit, read from the stream AUDIT: who asked for what, from where, and what came of it.
+"""The audit, read from the stream AUDIT: callers, what they asked for, from where, and the outcome.
 
 Theory of operation
   The stream is read on request, from a place on and in its order: by time (`since`), behind the last one seen

@@ -1,4 +1,4 @@
-"""`GET /v1/audit`: who asked for what, from where, and what came of it (`audit_reads`).
+"""`GET /v1/audit`: callers, what they asked for, from where, and the outcome (`audit_reads`).
 
 Rules
   1. Operators read everything, managers what their department's people asked; a role `user` reads none of it.

@@ -1,5 +1,5 @@
-"""`GET /v1/billable?day=…`: what a bill of one UTC day is made of, and nothing of prices: who had which cores and hosts from
-when until when, which work was lost to whom, how many hosts were held, lent and borrowed.
+"""`GET /v1/billable?day=…`: what a bill of one UTC day is made of, without prices: cores and hosts by department from
+when until when, work lost by cause, how many hosts were held, lent and borrowed.
 
 Rules
   1. An attempt is of the day as far as it was open in it, from its placement on; one that continues has the rest of the day, or
@@ -7,7 +7,7 @@ Rules
   2. A loss counts on the day on which it happened; what was taken back of it on the day on which that was reported, with the
      hour of the loss.  So nothing is added to a day that is over.
   3. A day before the history's details is refused: a bill with a part missing would look whole.
-  4. An hour of hosts is counted once: as the history says it, else, if it is not over, as accounting does.  Accounting is asked
+  4. An hour of hosts is counted once: from the history, or, if it is not over, from accounting.  Accounting is asked
      first: an hour that ends meanwhile is in both, never in neither.
   5. A day is `over` when facts of it can no longer be on their way.  Until then its bill is one so far.
 """

@@ -1,4 +1,4 @@
-"""The decisions that the page tells, in sentences: a selection of the events, the newest kept.
+"""The decisions that the page shows, in sentences: a selection of the events, the newest kept.
 
 Theory of operation
   Facts become events as they are folded (`events`); sentences are made of them on request, once for all readers.  What
@@ -8,8 +8,8 @@ Rules
   1. Shown is what a person or service decided or asked for, and how it ended (`TOLD`).  Not shown: measurements (load.observed,
      host.observed, checkpoint.reported), the steps by which the executor carries a decision out (vm.allocated, vm.started,
      vm.ended, vm.parked, host.cleared, attempt.began), what is so at every start (host.described), and the orderly end of a
-     leader (leader.stopped: the next start says it).
-  2. `KEPT` are kept, for who comes back after a lost connection; behind `lost` all are there.
+     leader (leader.stopped: the next start implies it).
+  2. `KEPT` are kept, for clients that come back after a lost connection; behind `lost` all are there.
 """
 
 from __future__ import annotations

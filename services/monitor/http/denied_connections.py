@@ -1,8 +1,8 @@
-"""Connections that the broker refused, in the audit: who came with no key that it knows, from where.
+"""Connections that the broker refused, in the audit: those with no key that it knows, and their addresses.
 
 Theory of operation
-  nats-server tells of each refused connection on a subject of its system account.  The configuration gives one key a place
-  there, which hears that and can say nothing.  With several monitors one of them hears each (a queue group).
+  nats-server publishes each refused connection on a subject of its system account.  The configuration gives one key a place
+  there, which receives that and can publish nothing.  With several monitors one of them receives each (a queue group).
 
 Rules
   1. The caller is unknown: a key that was shown proves nothing until it is.  The record names the public key; what else was
@@ -10,7 +10,7 @@ Rules
   2. At a bounded rate for each address, low enough that a program with a revoked key, which tries for ever, fills in a week
      what the audit keeps.
   3. A broker that is away, or does not know our key (its configuration is older, or a site's own), stops nothing: tried again.
-  4. Of what a connection is denied later (a subject that it may not use) the server tells the connection and its log alone.
+  4. What a connection is denied later (a subject that it may not use) the server reports to the connection and its log alone.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Reads that were refused, in the audit: who wanted to see what is not theirs, from where.
+"""Refused reads, in the audit: the caller, what it wanted to see, from where.
 
 Rules
   1. Recorded is what was denied (401, 403, 421) or hidden (404, `Fault.hides`), not what was mistyped; a login is recorded by
      `session_routes`, and a request without login, which the page sends at every start, is not recorded.
   2. At a bounded rate for each caller (`Sparingly`): trying tokens floods nothing.
   3. A read that admission passed on comes from admission's address.  What it says of its caller is recorded with its source,
-     and counts for nothing: anybody can say it.
+     and counts for nothing: any client can claim it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules
   1. The `Host` that a request names is an address (which no other site's name can be), a name of this machine, or the name in
      `[monitor] url`.  Anything else is refused: a site whose name is made to lead here is not us (DNS rebinding).
-  2. A cookie counts only for a page of ours.  Browsers say so (`Sec-Fetch-Site`, which a page cannot forge), where the
+  2. A cookie counts only for a page of ours.  Browsers report that (`Sec-Fetch-Site`, which a page cannot forge), where the
      connection is theirs to trust; else an `Origin` must be ours.  The cookie itself is `SameSite=Strict`.
 """
 

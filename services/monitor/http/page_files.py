@@ -3,7 +3,7 @@
 Rules
   1. The files are read once, at the start; a request names one of them exactly, so no path leads anywhere else.
   2. The page loads nothing from elsewhere and runs nothing that is not a file here (`POLICY`); no site may frame it.
-  3. They need no token: they say nothing of the cloud.
+  3. They need no token: they contain nothing of the cloud.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""What the page shows: hosts, departments, queues, decisions; rendered once for all who look, and again where it has changed.
+"""What the page shows: hosts, departments, queues, decisions; rendered once for all readers, and again where it has changed.
 
 Theory of operation
-  `refresh` brings the picture up to the fold.  Each part is kept as ready bytes with the version at which it last changed; who
-  has seen version v is sent what is newer (`stream`).  So what a look costs follows from what has changed, not from who looks:
-  of 1,000 hosts a small key is compared, and only rows whose key is another one are rendered.
+  `refresh` brings the picture up to the fold.  Each part is kept as ready bytes with the version at which it last changed; a
+  client that has seen version v is sent what is newer (`stream`).  So the cost follows from what has changed, not from the
+  number of readers: of 1,000 hosts a small key is compared, and only rows whose key is another one are rendered.
 
 Rules
   1. A host's key holds everything that its row says; a row is rendered again exactly if the key is another one.
-  2. A department's row is compared without its ages: they grow by themselves, and `since` says the same.  What several wait
+  2. A department's row is compared without its ages: they grow by themselves, and `since` has the same.  What several wait
      for is given in a few words: numbers of one of them would not be those of the others.
   3. Of a queue the first `ROWS` units that wait are shown, by submission; how many wait for what is counted for all of them.
   4. A picture is as old as what the monitor has read: without a broker it reads nothing, so that is shown (`broker_lost`).

@@ -1,4 +1,4 @@
-"""Parameters of a read's query: what was meant, or a `Fault` that names the field and says what would be right."""
+"""Parameters of a read's query: what was meant, or a `Fault` that names the field and what would be right."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Rules
   1. The file is read for each answer: a price that is added counts from the next bill on, without a restart.
-  2. A table that cannot be used is an answer that says why, and stops nothing else: no service needs it.
+  2. A table that cannot be used is an answer with the reason, and stops nothing else: no service needs it.
   3. A department's people see the prices of all and of their own department; the digest is of the whole table.
 """
 

@@ -3,7 +3,7 @@
 Rules
   1. The department is a token of the subject, and the server lets a department's people publish only their own: it says what
      may be seen.  `operators` sees everything.
-  2. Answers go only to who asked (PROTOCOL S10).
+  2. Answers go only to the requester (PROTOCOL S10).
   3. Usage is that of HTTP (`usage_period`); operators may name a `department`.
   4. Queries wait for their turn, those of a department as one caller's; no answer is larger than a message.
 """

@@ -1,12 +1,12 @@
-"""The monitor's HTTP: reads for the command line and pages.  Loopback by default; the door passes reads on to it.
+"""The monitor's HTTP: reads for the command line and pages.  Loopback by default; admission passes reads on to it.
 
 Rules
   1. Every read but `/healthz`, `/metrics` and the page's files needs a bearer token or a session (`access`: who sees what, and
      how errors are answered).  Every request names this server as it is called (`origin`).
   2. What is more than a picture of the read model has a module of its own with its routes (`more`).
   3. A read never changes anything.
-  4. The door says in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as far,
-     so that people read their own writes.
+  4. Admission sends in `Phoenix-Position` how far it has folded; a read waits (`CATCH_UP_S` at most) until the monitor is as
+     far, so that people read their own writes.
 """
 
 from __future__ import annotations

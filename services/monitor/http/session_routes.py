@@ -1,7 +1,7 @@
 """Logging in at the page: a token, or a code that `phoenix dashboard` got for one, for a cookie.
 
-    POST   /v1/session       {"token"} or {"code"}  -> who, and the cookie
-    GET    /v1/session                              -> who, and where the page is
+    POST   /v1/session       {"token"} or {"code"}  -> the user, and the cookie
+    GET    /v1/session                              -> the user, and where the page is
     DELETE /v1/session                              -> the session is over
     POST   /v1/session/code  (bearer token)         -> {"code", "url"}: for a browser, once, within a minute
 
@@ -11,7 +11,7 @@ Rules
      throw out each other's.
   3. A session or code is never made from a session: only who has the token gets another one.  Who logs in again ends the
      session that the browser had.
-  4. Who logs in, and who tries to, is in the audit; what is refused because of too many tries is not.
+  4. Logins and attempts to log in are in the audit; what is refused because of too many tries is not.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Theory of operation
 Rules
   1. A login or logout is answered when it is on file: a session that was reported as over is over after a crash as well.
   2. What is on file is believed only as far as the token is still on file too, and is of the same user (`Sessions.restore`).
-  3. No file, or one that cannot be read or written, costs the sessions, never the monitor; the log says so.
+  3. No file, or one that cannot be read or written, costs the sessions, never the monitor; the log reports it.
 """
 
 from __future__ import annotations

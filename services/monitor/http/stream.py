@@ -1,21 +1,21 @@
 """The page's picture, its timeline, and server-sent events of what changes: one renderer, however many look.
 
 Theory of operation
-  A new listener gets the whole picture, then what changes.  One loop compares the picture with what was last told and renders
+  A new listener gets the whole picture, then what changes.  One loop compares the picture with what was last sent and renders
   each change once; all listeners of a scope get the same bytes.  Without listeners nothing is rendered.
 
-      facts ──▶ fold ──▶ Picture.refresh ──▶ changes since the last telling ──▶ one frame a scope ──▶ each listener's queue
+      facts ──▶ fold ──▶ Picture.refresh ──▶ changes since the last message ──▶ one frame a scope ──▶ each listener's queue
 
 Rules
   1. At most one message each `TELL_S`, and of a queue each `QUEUE_S`: what changes twice in between is sent once.
-  2. Every frame's id is the position of the journal that it is of.  Who comes back with `Last-Event-ID`, or `after`, gets the
-     picture with every decision behind that id, or `missed`.
+  2. Every frame's id is the position of the journal that it is of.  A client that returns with `Last-Event-ID`, or `after`,
+     gets the picture with every decision behind that id, or `missed`.
   3. A listener that does not read is dropped when `FRAMES_MAX` frames wait for it; it comes back for the picture.  Memory for
      a listener is bounded by that, and frames are shared.
   4. At most `LISTENERS_MAX` at once, and `PER_USER_MAX` of one user.
-  5. Who may listen is asked again each `ASK_AGAIN_S`: a revoked token ends the stream.
-  6. A listener hears something at least each `HEARTBEAT_S`, if only that there is nothing: silence is a monitor that hangs, and
-     the page says so (`live.js`).
+  5. Access is checked again each `ASK_AGAIN_S`: a revoked token ends the stream.
+  6. A listener receives something at least each `HEARTBEAT_S`, if only that there is nothing: silence is a monitor that hangs,
+     and the page shows that (`live.js`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hosts as Prometheus has them: what one look at each of them tells (`collect`)."""
+"""Hosts as Prometheus has them: what one look at each of them yields (`collect`)."""
 
 from __future__ import annotations
 

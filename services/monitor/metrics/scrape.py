@@ -2,7 +2,7 @@
 
     GET /metrics/targets             the list, in the form of Prometheus' http_sd: each by the monitor, at the asked address
     GET /metrics/targets?direct=1    the same, each by its own listener: for a Prometheus on the same machine
-    GET /metrics/<process>           what that process says, passed on
+    GET /metrics/<process>           that process's metrics, passed on
 
 Rules
   1. A process is listed if the configuration in force has it and the configuration's file names a port for it; so is the agent

@@ -1,6 +1,6 @@
 """When people's HTTP tokens end: the first of each user's that has not yet.
 
-One that has ended is not shown: who holds it is refused and told why, and an end in the past would never stop to be one.
+One that has ended is not shown: its holder is refused with that reason, and an end in the past would never stop to be one.
 Neither is one that was issued for less than `LASTING_S`: it is meant to end, and needs no warning.
 """
 

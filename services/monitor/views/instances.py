@@ -4,7 +4,7 @@
        ╰──────────┴────────────┴─────────────────→ failed
 
 Rules
-  1. `booting` from the placement, `in-service` from its `began`, `not-ready` while its guest or a load balancer says so
+  1. `booting` from the placement, `in-service` from its `began`, `not-ready` while its guest or a load balancer reports it
      (`domain.readiness`), `draining` from `instance.draining`; an attempt whose VM
      or host was lost, or that was closed as failed, is `failed`, any other that is over `stopped`.
   2. Those that are gone are shown if they are asked for, the last `ENDED_MAX` of each department, newest first.

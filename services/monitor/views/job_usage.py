@@ -1,7 +1,7 @@
 """What a job and its attempts have used, as JSON: CPU seconds, and the most memory in MiB.
 
 Rules
-  1. What the journal says counts; of an attempt of which it says nothing yet, what its guests said last (`so_far`, while it
+  1. The journal counts; of an attempt without such a fact yet, its guests' last report (`so_far`, while it
      runs).
   2. What no source has reported is null, and not 0.
   3. A job's CPU time is that of all its attempts of which it is known, its memory that of the one that needed most.

@@ -1,4 +1,4 @@
-"""How busy instances are, how many sessions are open there, and what running jobs have used, as it is said at the moment:
+"""How busy instances are, how many sessions are open there, and what running jobs have used, as reported at the moment:
 shown, and folded nowhere.
 
     phoenix.measure.<department>.instances         CPU and memory, by the guests' word
@@ -6,12 +6,12 @@ shown, and folded nowhere.
     phoenix.signal.<department>.<user>.sessions    open sessions, by the load balancers'
 
 Rules
-  1. A level: the last word of a source counts, for `STALE_S`.  Sessions of several balancers add up.
+  1. A level: the last report of a source counts, for `STALE_S`.  Sessions of several balancers add up.
   2. Bounded, each user by itself, so that none can take the space or the time of another: sources, instances and bytes a
      second as its scheduler takes (`services.scheduler.meter.signal_filter`).  What exceeds it, and what cannot be read, is
      dropped: the schedulers count that.
-  3. What an attempt has used is a total, which stays true while it runs: it is kept until the journal says it, of the
-     `MEASURED_MAX` attempts that were heard of last.
+  3. What an attempt has used is a total, which stays true while it runs: it is kept until the journal has it, of the
+     `MEASURED_MAX` attempts that reported last.
 """
 
 from __future__ import annotations

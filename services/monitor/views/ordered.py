@@ -1,7 +1,7 @@
 """Units in order of submission, of which some go again: a change costs one place, whatever the number of the others.
 
-Who has gone is taken out when that is half of all: one by one, a hundred thousand that are cancelled would take as many moves
-of the whole list.
+Removed entries are taken out when they are half of all: one by one, a hundred thousand that are cancelled would take as many
+moves of the whole list.
 """
 
 from __future__ import annotations

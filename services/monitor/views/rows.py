@@ -7,7 +7,7 @@ Theory of operation
   many have come or gone.
 
 Rules
-  1. A row that is kept is that of its unit as it is: whatever a row says of a unit touches it when it changes.
+  1. A row that is kept is that of its unit as it is: everything that a row shows of a unit touches it when it changes.
   2. Long work is done in parts (`monitor.parts`).
 """
 

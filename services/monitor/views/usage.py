@@ -2,9 +2,9 @@
 
 Theory of operation
   The buckets that begin within the period are added up, and what still runs is closed off as of now.  A bucket is never
-  divided: the period that is shown begins and ends at the edges of buckets, and the answer says which.  Memory has hours of the
+  divided: the period that is shown begins and ends at the edges of buckets, and the answer names them.  Memory has hours of the
   last days and days of the last year; where the period cuts such a day, or begins before them, the history has the hours and
-  the years (`gaps`), and what it says of them takes the place of memory's.
+  the years (`gaps`), and its values replace memory's.
 
 Rules
   1. Times leave here in seconds (host-seconds, core-seconds), shares in percent with two digits (`service_share.percent`).

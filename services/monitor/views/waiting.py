@@ -3,7 +3,7 @@
 Kept as units change (`rows`): a change of one unit costs one place in a sorted list, whatever the length of the queue.
 
 Rules
-  1. Who waits is pending, held or suspended.
+  1. Waiting is: pending, held or suspended.
   2. A unit waits since it was submitted, or since its last attempt ended.
   3. `versions[department]` grows with every change of that department's queue.
 """

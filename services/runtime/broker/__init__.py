@@ -1,1 +1,1 @@
-"""NATS: connecting, who may say what, streams and objects, and how a request is answered."""
+"""NATS: connecting, permissions, streams and objects, and how a request is answered."""

@@ -1,18 +1,18 @@
-"""The NATS accounts: who may ask, and hear, across which wall; from the configuration alone.
+"""The NATS accounts: which key may request and receive what across accounts; from the configuration alone.
 
 Theory of operation
-  An account of NATS is a room of its own for subjects: what is published in one is heard in another only where the one exports
+  An account of NATS is a separate space of subjects: what is published in one is received in another only where the one exports
   it and the other imports it.  The control plane has an account, with JetStream; each department has one, and operators have
-  one.  Permissions (`permissions`) say what each key does within its account, so that a user stays within its own name.
+  one.  Permissions (`permissions`) bound what each key does within its account, so that a user stays within its own name.
 
 Rules
   1. A department asks (`phoenix.request.<department>.>`, `phoenix.query.*.<department>.>`) by services that the control plane
-     exports to it alone, and hears its events and measures by streams likewise.  Operators ask and hear all.
-  2. A department tells signals by a stream that the control plane imports: they are not answered, so the broker keeps nothing
-     for each of them.
+     exports to it alone, and receives its events and measures by streams likewise.  Operators request and receive all.
+  2. A department publishes signals by a stream that the control plane imports: they are not answered, so the broker keeps
+     nothing for each of them.
   3. A service sees no reply subject of a department's.  The broker makes one of its own (`subjects.ANSWERS`) for each request,
      good for one answer within `ANSWER_S`, and delivers what comes there to the asker, inside the asker's account.
-  4. The broker tells of a request from where it comes (`shares`, `origin`): a header that no asker can write.
+  4. The broker adds the origin of a request (`shares`, `origin`): a header that no client can write.
   5. Outside the control plane the connections of an account, and the subscriptions of each connection, are limited (`[nats]`).
   6. Nothing is exported by one department to another, and no JetStream to anybody.
 """

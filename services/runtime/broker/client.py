@@ -2,11 +2,11 @@
 
 What nats-py 2.16 does wrong: it finds the parts of a message's line by a pattern in which any white space ends a part; the
 server ends parts at spaces alone, and lets every other byte into a subject.  So `PUB phoenix.request.hpc.ann.\\x0b7 …` chose
-the subscription that heard it, and a subject, a reply subject or a status line that is no UTF-8 ended the task that reads.
+the subscription that received it, and a subject, a reply subject or a status line that is no UTF-8 ended the task that reads.
 
 Rules
   1. A line ends at CR LF, its parts at single spaces, as the server writes them.
-  2. What cannot be read is dropped and counted, and what comes after it is read.  No subscription hears of it.
+  2. What cannot be read is dropped and counted, and what comes after it is read.  No subscription receives it.
   3. A line that the protocol does not have, or one without end, is a broker that cannot be trusted: connect again.
   4. The subject at which a connection receives answers cannot be guessed (the library's numbers follow from one another).
 

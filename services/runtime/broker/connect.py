@@ -5,7 +5,7 @@ Rules
      zombie: the process must end (`on_closed`).
   2. The outbound buffer is bounded; when it is full, `publish` raises and callers treat that as back-pressure.
   3. Errors that arrive asynchronously (permissions, slow consumers) are logged and counted, never lost.
-  4. A client that stays silent although the broker answers others is stuck: `answers` tells the two apart.
+  4. A client that stays silent although the broker answers others is stuck: `answers` distinguishes the two.
   5. Each process authenticates with its own key file and uses its own inbox, so that replies cannot leak between users.
 """
 

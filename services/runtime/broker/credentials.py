@@ -3,10 +3,10 @@
 What it decides: which credentials exist.  It must never show one: what it returns and logs are names.
 
     <credentials_dir>/            0700
-      <user>.nk                   0600   nkey seed: proves to the server who connects (the server knows the public key only)
+      <user>.nk                   0600   nkey seed: authenticates to the server (the server knows the public key only)
       <user>.token                0600   bearer token for HTTP
       service-<process>.nk        0600   admission, provisioner, executor, monitor, scheduler.<department>, admin
-      service-watch.nk            0600   the monitor's, for whom the broker refuses (`permissions.system`)
+      service-watch.nk            0600   the monitor's, for the refusals of the broker (`permissions.system`)
       tokens.json                 0600   sha256(token) -> user: what the doors read, so that they need not hold the tokens; and
                                          the tokens that were issued, with their end (`services.runtime.tokens`)
     <guest_key_file>              0600   key of the guests' tokens (HMAC)

@@ -1,6 +1,6 @@
 """Denials: turns the server's "permissions violation", which arrives beside the conversation, into an error at the call.
 
-A server refuses a publish without telling the caller: the message is dropped and an error line comes back on the connection,
+A server refuses a publish without an answer: the message is dropped and an error line comes back on the connection,
 so that a request looks like a timeout.  `Denials.on_error` is the connection's `error_cb`; `Denials.request` waits for the
 answer or the denial of its own subject, whichever comes first.
 

@@ -4,7 +4,7 @@ and the broker's pings have another one.  Of what departments send each has its 
 Theory of operation
   What a message costs before anybody has looked at it, its way through the client library, is a fifth of what can be afforded.
   So a department's line is read at READ_PER_S at most: more than a service can serve.  What is sent faster fills the line and
-  then the broker's buffer for it; the broker then slows down who sends, or the line is stale after some seconds and is made
+  then the broker's buffer for it; the broker then slows down the sender, or the line is stale after some seconds and is made
   again, without what was on it.  All of that concerns that department alone.
 
 Rules

@@ -1,10 +1,10 @@
 """The NATS server's configuration, generated: accounts, users by public key, permissions, JetStream.
 
-What it decides: nothing; it writes down what `accounts`, `permissions` and the configuration say.  It must never contain a
+What it decides: nothing; it writes down what `accounts`, `permissions` and the configuration contain.  It must never contain a
 secret: users are known by their public nkeys, so the file may be read by anybody.
 
 After a change of users or departments: `credentials.ensure`, write this text again, SIGHUP.  The server then drops
-the connections of users who are gone, or whose permissions have changed; clients reconnect by themselves.
+the connections of users who were removed, or whose permissions have changed; clients reconnect by themselves.
 """
 
 from __future__ import annotations

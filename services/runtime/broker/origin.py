@@ -1,4 +1,4 @@
-"""Where a NATS request came from: what the broker says of the connection that asked.
+"""Where a NATS request came from: the broker's header about the client's connection.
 
 Rules
   1. The broker writes the header when a request comes from another account, over whatever the asker wrote there (`accounts`).

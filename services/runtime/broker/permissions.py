@@ -1,4 +1,4 @@
-"""Who may publish and subscribe to what: the NATS permissions of every person, program and service.
+"""The NATS permissions of every person, program and service: subjects that each may publish and subscribe to.
 
 What it decides: from the configuration alone, the subjects of each credential, within its account (`accounts`).  The server
 enforces them, and that is what makes the user in a request subject true, keeps a writer's journal subject its own, and keeps
@@ -11,7 +11,7 @@ Rules
   3. A service publishes only its own journal subject, its own lease, and the JetStream API of the streams that it uses; the
      operations are spelled out, because ``$JS.API.>`` would let it delete a stream.
   4. A service answers only to reply subjects that the server made, and to inboxes of services that may ask it (PROTOCOL S10).
-  5. One key has a place in the server's system account (`system`): it hears who was refused, and may ask how the servers are.
+  5. One key has a place in the server's system account (`system`): it receives refusals, and may ask how the servers are.
   6. Only the monitor purges the journal (S5).  Only the admin user, which `phoenix up` uses, makes and changes streams.
 
 What permissions cannot settle: a service may name any reply or delivery subject in a JetStream API call, so a stolen key

@@ -1,9 +1,9 @@
 """The line on which signals come, in floods if need be: a connection of its own, and of each subject the newest few.
 
 Theory of operation
-  A signal is a level: it says all that its publisher has to say, and the next one says it again.  So of a flood a few are read,
-  and the rest costs no more than its way through the client library: 100,000 messages some tenths of a second.  Nothing of the
-  service waits behind them, as its own connection carries requests, the journal and the broker's pings.
+  A signal is a level: it contains all that its publisher has to report, and the next one repeats it.  So of a flood a few are
+  read, and the rest costs no more than its way through the client library: 100,000 messages some tenths of a second.  Nothing
+  of the service waits behind them, as its own connection carries requests, the journal and the broker's pings.
 
 Rules
   1. The callback only stores.  `listen` hands on what is there: the first after a pause at once, then what has come in EVERY_S.

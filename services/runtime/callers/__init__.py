@@ -1,1 +1,1 @@
-"""Who asks, from where, and what the audit keeps of it."""
+"""Callers, their addresses, and what the audit keeps of them."""

@@ -1,13 +1,13 @@
 """Writing the audit: records are collected for a moment and published together.
 
 Theory of operation
-  A record costs the one who asks nothing: it is put into a list.  `FLUSH_S` later all that came meanwhile is published, one
+  A record costs the caller nothing: it is put into a list.  `FLUSH_S` later all that came meanwhile is published, one
   message for each department and outcome: at 10,000 requests a second some hundred messages.  What was granted is in the
   journal as well, with user and request id; the audit adds from where, and what was refused.
 
 Rules
-  1. A broker that is away loses records: the audit must not stop the door.  What is lost is counted (a metric) and logged.
-  2. Never a payload, never a token.  Texts of callers are cut.  Where one who is refused has put a word as long as a token into
+  1. A broker that is away loses records: the audit must not stop admission.  What is lost is counted (a metric) and logged.
+  2. Never a payload, never a token.  Texts of callers are cut.  Where a refused caller has put a word as long as a token into
      an address, a name or a header, it may be one: only its beginning is recorded.
   3. Granted and refused have subjects of their own, and each department its own: a flood of one pushes out none of another
      (`streams`).

@@ -1,11 +1,11 @@
-"""Who is calling: from a bearer token (HTTP) or a user name (NATS subject) to department and role.
+"""The caller: from a bearer token (HTTP) or a user name (NATS subject) to department and role.
 
 What it decides: nothing but the mapping.  A name proves nothing by itself; it counts because the server lets only its owner
 publish it (NATS) or because it was looked up by token (HTTP).
 
 Rules
-  1. Department and role come from the configuration, so a changed role holds at once; the token says only who it is.
-  2. Tokens are compared by hash: the door holds no token, and the time of a lookup tells nothing about one.
+  1. Department and role come from the configuration, so a changed role holds at once; the token only identifies the user.
+  2. Tokens are compared by hash: admission holds no token, and the time of a lookup reveals nothing about one.
   3. A user without entry in the configuration is refused, even with a token that is still on file.
   4. While the file of tokens cannot be read all callers are refused: `unavailable`, not `denied`.  The log says which file it
      is and what is wrong with it, once; the caller learns neither.

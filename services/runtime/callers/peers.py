@@ -1,7 +1,7 @@
-"""From where an HTTP request comes, also behind proxies that are trusted to say so (`[http] proxies`).
+"""The address of an HTTP request, also behind trusted proxies (`[http] proxies`).
 
 Rules
-  1. What a peer says of others counts only if the peer is a configured proxy: `X-Forwarded-For` is anybody's to write.
+  1. What a peer reports of others counts only if the peer is a configured proxy: any client can write `X-Forwarded-For`.
   2. Read from its end, the first address that is no proxy is the caller: what stands before it, the caller wrote.
 """
 

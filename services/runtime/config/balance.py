@@ -2,7 +2,7 @@
 
 Rules
   1. The band has two edges, and the lower one is below the upper one: else a move could be undone by the next.
-  2. Who asks for it needs a hypervisor that can move a running VM: else each move would stop the job for as long as its memory
+  2. The option needs a hypervisor that can move a running VM: else each move would stop the job for as long as its memory
      takes to disk and back.
 """
 

@@ -6,7 +6,7 @@ configuration that arrives by `config.apply` is judged by the same rules as one 
 Rules
   1. A check looks at every part, whatever is wrong elsewhere; it returns all problems, in the order of the file.
   2. Names that are tokens of NATS subjects or names of credential files can never collide with ours: a department called
-     "service" would own the services' inboxes, a user called "service-admission" the door's key.
+     "service" would own the services' inboxes, a user called "service-admission" admission's key.
   3. A setting that this version cannot honour is refused with a sentence, not accepted and ignored.
 """
 

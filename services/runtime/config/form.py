@@ -7,7 +7,7 @@ Rules
   1. A value that does not fit is reported and replaced by its default, so that the rest can still be checked.
   2. An unknown key is an error, with the nearest known key as a suggestion: a mistyped key that is ignored in silence is a
      setting that people rely on.
-  3. A problem says where (file, line, key), what was found, and what would be right.
+  3. A problem names the place (file, line, key), what was found, and what would be right.
   4. Relative paths in the file are relative to the file's directory.
 """
 

@@ -2,8 +2,9 @@
 
 Rules
   1. Every entry is judged by itself, and every problem is reported with what would be right.
-  2. A department is in one window at a time: two that overlap are refused, whatever they say.
-  3. What a job may ask for before its host is taken (`grace_max_s`) is judged here too: contracts say what it has anyway.
+  2. A department is in one window at a time: two that overlap are refused, even with the same content.
+  3. The most that a job may ask for before its host is taken (`grace_max_s`) is judged here too: contracts contain what it has
+     anyway.
   4. What no hour could ever keep is refused: more guaranteed at one moment than the cloud has, a contract without effect, one
      that another one always hides.
 """

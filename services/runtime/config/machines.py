@@ -7,10 +7,10 @@ Theory of operation
 Rules
   1. A file that names neither a hypervisor nor an endpoint is for the embedded OpenNebula, whose hypervisor is `process`.  One
      that names an endpoint alone may mean any: nothing is taken for granted, so nothing can be suspended or migrated.
-  2. `policy.save_s` follows from the hypervisor unless the file says it (`SAVE_S`).
-  3. An `on_reclaim` that the hypervisor cannot keep is a problem, told with what it can.
+  2. `policy.save_s` follows from the hypervisor unless the file sets it (`SAVE_S`).
+  3. An `on_reclaim` that the hypervisor cannot keep is a problem, reported with what it can.
   4. The embedded OpenNebula has no machines but processes and dummies (`EMBEDDED_HAS`).  A file that names another hypervisor
-     and no endpoint is a problem wherever it is read: `phoenix up` would start the embedded one, and not what the file says.
+     and no endpoint is a problem wherever it is read: `phoenix up` would start the embedded one, and not the one in the file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Secrets of web departments: files that only the door reads, named in the configuration, never held in it.
+"""Secrets of web departments: files that only admission reads, named in the configuration, never held in it.
 
     <[secrets] directory>/<department>/<name>       0600, its directories 0700; default <data>/credentials/secrets
 
-A web department says which of its instances' environment variables are secrets, and what each is called:
+A web department lists which of its instances' environment variables are secrets, and what each is called:
 `secrets = { DB_PASSWORD = "db-password" }`.  The value goes from the file to the guest of an instance that boots, over its
 authenticated call, and nowhere else: no fact, snapshot, template, log, argument list or answer to a person holds it.
 
@@ -13,7 +13,7 @@ Rules
      end is cut, since editors and `echo` write one.
   3. A problem is reported by the secret's name and never by its value, or a part of it.
   4. A value is replaced whole or not at all.
-  5. All of an instance together are at most TOTAL_MAX_BYTES: more is no environment, and the door sends it with each boot.
+  5. All of an instance together are at most TOTAL_MAX_BYTES: more is no environment, and admission sends it with each boot.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The configuration as text: the file that `loads` reads back, and what differs between two configurations.
 
 Rules
-  1. `dump_toml` writes every setting, defaults included: the file then says what runs, whatever later versions default to.
+  1. `dump_toml` writes every setting, defaults included: the file then shows what runs, whatever later versions default to.
   2. `diff` names what a person would name: the department or user, the setting, both values.  Order does not count.
      `tables_diff` does so for what processes read when they start.
 """

@@ -1,7 +1,7 @@
 """Meaning of what a web department's instances are (`schemas.config.WebPolicy`): whether they could run like that.
 
 Rules
-  1. An instance's variables, secrets among them, have names that a process can have, and no name is said twice.  Ours
+  1. An instance's variables, secrets among them, have names that a process can have, and no name appears twice.  Ours
      (`PHOENIX_…`, `PORT`, `HOME`, `TMPDIR`) are set by the guest, regardless of the department.
   2. A department's attributes of its VMs take the place of the site's; those that Phoenix sets can be given by neither.
   3. Every user named as a source of load exists: a misspelt name would match no user, and no load would count.

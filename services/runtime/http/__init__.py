@@ -1,1 +1,1 @@
-"""What every HTTP server of the cloud stands on: who may hold a connection and for how long, bodies, errors."""
+"""The base of every HTTP server of the cloud: limits of connections, bodies, errors."""

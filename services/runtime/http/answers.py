@@ -3,7 +3,7 @@
 Rules
   1. Callers that send MessagePack, or accept nothing but it, get MessagePack; all others JSON.
   2. Every error is made here, whatever found it: a handler, the router, the parser of HTTP.
-  3. Every answer is what its type says (`nosniff`), and no cache on the way keeps it, unless its handler says so.
+  3. Every answer has the type that it declares (`nosniff`), and no cache on the way keeps it, unless its handler allows it.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rules
   1. A body has `GRACE_S`, and a second more for each `RATE_MIN` bytes that have come: a large upload over a slow line is taken,
      one byte now and then is not.
   2. No more is held than was allowed; what is announced too large is not read at all.
-  3. Of a caller who is known the bytes count to its part of the room (`body_budget`).
+  3. The bytes of an authenticated caller count to its part of the space (`body_budget`).
 """
 
 from __future__ import annotations

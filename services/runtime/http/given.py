@@ -7,7 +7,7 @@ Theory of operation
   queue.
 
 Rules
-  1. `ADDRESSES` in the environment says which descriptor is which address, as it stands in the configuration.
+  1. `ADDRESSES` in the environment maps descriptors to addresses as they stand in the configuration.
   2. What was not given is bound by the process itself.  Several may be given for one address: a name has several addresses,
      and jobs reach another socket than the machine (`phoenix.local.network.namespace`).
   3. A listener that was closed may be opened again: descriptors stay.  What this process starts does not get them.

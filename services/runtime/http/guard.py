@@ -1,10 +1,10 @@
-"""Who may hold a connection to an HTTP server of ours, for how long it may be slow, and what is counted and logged of that.
+"""Limits of connections to an HTTP server of ours: how many, how long, how slow; and what is counted and logged of that.
 
 Rules
   1. At most `connections_max` connections at once, and `connections_per_address_max` from one address, so that one client can
      close the door to others.  A proxy of `[http] proxies` speaks for many: for its address only the first one counts.
   2. What is over a limit is answered 503 and closed; what is slow is closed.  Each is counted, by its reason.
-  3. A flood of refusals is not a flood of lines: of each event one line in `LINE_EVERY_S`, which says how many there were.
+  3. A flood of refusals is not a flood of lines: of each event one line in `LINE_EVERY_S`, with their number.
   4. A connection on which no token was accepted for `anonymous_s` ends with its next answer, however often it asks: who is
      no connection is held for ever.  A server of the public has no such limit.
   5. Nothing that a client has sent is logged, nor the text of an exception, which may repeat it.

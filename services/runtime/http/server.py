@@ -11,7 +11,7 @@ Rules
      for it for `UNREAD_S` is gone, or pretends.
   3. Whose caller has not been known (`is_known`) for too long ends with its next answer (rule 4 of `guard`).
   4. Bodies have a rate that they must keep (`body`).
-  5. What is no HTTP is answered in the form of every other error.  What aiohttp says of it goes nowhere: it quotes the header,
+  5. What is no HTTP is answered in the form of every other error.  aiohttp's own message goes nowhere: it quotes the header,
      and the header may be a token.
 """
 

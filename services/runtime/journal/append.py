@@ -15,10 +15,10 @@ Rules
         nothing, though one was folded  the journal was trimmed against S5: stop, a person must look
   3. The fence is checked before the duplicate check, so the message id alone does not make a retry safe; it names the
      envelope for rule 2.
-  4. A full stream is `Full`: not stored, said so, tried again later.
+  4. A full stream is `Full`: not stored, reported as such, tried again later.
   5. So is a broker that answers reads, which find the envelope not stored, and leaves append after append unanswered: that is
      how nats-server behaves when the disk is full (`broker.stores`).  The envelope may still be on its way, so the requester is
-     told that it may happen.  If it is stored later, rule 2 finds an own envelope and folds past it.
+     informed that it may happen.  If it is stored later, rule 2 finds an own envelope and folds past it.
 """
 
 from __future__ import annotations

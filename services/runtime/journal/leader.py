@@ -1,4 +1,4 @@
-"""The lease: who may try to lead.  It elects; the fence on the journal excludes (PROTOCOL S3, NATS.md 3.4).
+"""The lease: which process may try to lead.  It elects; the fence on the journal excludes (PROTOCOL S3, NATS.md 3.4).
 
 Rules
   1. A lease is a key in a bucket whose messages expire (bucket TTL; never a TTL per message, which an update would drop).

@@ -13,7 +13,7 @@ Rules
      many.
   5. What hangs on the fold and is stored elsewhere (the monitor's history and events) is stored first, and asked when a
      snapshot is loaded: one that is ahead of it is not used.
-  6. Who has saved one removes what services left that ended while they saved theirs (`Objects`, rule 6).
+  6. A process that has saved one removes what services left that ended while they saved theirs (`Objects`, rule 6).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """How far the broker's journal was trimmed, and folding what it no longer holds (PROTOCOL S5).
 
 Theory of operation
-  The mark says up to which position the journal may have holes: it is written before anything is purged, beside the snapshots,
-  which every service reads.  Behind the mark the stream is whole.  Who has folded less reads the archive first, which reaches
-  the mark at least.
+  The mark is the position up to which the journal may have holes: it is written before anything is purged, beside the
+  snapshots, which every service reads.  Behind the mark the stream is whole.  A service that has folded less reads the archive
+  first, which reaches the mark at least.
 
 Rules
   1. A mark of another journal is none.
-  2. Who needs the archive and cannot read it stops and says so: a fold with a hole in it would be worth nothing.
+  2. A service that needs the archive and cannot read it stops with that reason: a fold with a hole in it would be worthless.
 """
 
 from __future__ import annotations
