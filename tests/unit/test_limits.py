@@ -216,7 +216,7 @@ def test_a_user_may_have_so_many_jobs_waiting_or_running() -> None:
     code, field, told = refusal(world, array="1-2")
     assert (code, field) == ("limit", "array")
     assert told == (
-        "ann in hpc may have 3 jobs waiting or running (jobs_submitted_max) and has 2: 2 more would be too many; "
+        "ann in hpc may have 3 jobs waiting or running (jobs_submitted_max) and has 2: 2 more would exceed it; "
         "wait, or cancel some"
     )
     assert refusal(world, drafted=(one,))[:2] == ("limit", None)  # another one is in the same envelope

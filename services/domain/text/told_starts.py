@@ -13,7 +13,7 @@ def safe(p: Params) -> str:
     """What a job has saved by a checkpoint, and when."""
     if "safe_s" not in p:
         return ""
-    of = f" ({p['percent']:g} %)" if isinstance(p.get("percent"), int | float) else ""
+    of = f" ({p['percent']:g} % of it)" if isinstance(p.get("percent"), int | float) else ""
     return f"; its checkpoint of {span(p['checkpoint_ago_s'])} ago keeps {span(p['safe_s'])} of its work{of}"
 
 
