@@ -194,13 +194,9 @@ class Jobs:
         if not self.aging:
             return self.queue
         matters = self.priorities.stale(now) and (room is None or any(room.fits(key.shape) for key in self.queue.lanes))
-        if matters:
-            self._rank(now)
-        return self.queue
-
-    def _rank(self, now: float) -> None:
-        if self.priorities.look(now):
+        if matters and self.priorities.look(now):
             self.queue.rank_again(self.priorities.ranks)
+        return self.queue
 
     def held(self, name: str) -> None:
         """A person holds the unit."""
@@ -233,11 +229,10 @@ class Jobs:
 
     def configured(self, opened: Iterable[str]) -> None:
         """The configuration is another one.  `opened`: units with an open attempt."""
-        self.aging = self.priorities.ages
-        if not self.aging:  # else the next decision takes in its moment
-            self._rank(self.custody.state.at)
+        self.aging = self.priorities.ages  # then the next decision takes in its moment
+        anew = not self.aging and self.priorities.look(self.custody.state.at)
         old, new = self.queue.budgets, self._budgets()
-        if old is None and new is None:
+        if old is None and new is None and not anew:
             return
         names, running = [*self.queue.where, *self.queue.bookings], self.queue.running
         self.queue = Queue(self.length_s, new)
