@@ -27,7 +27,19 @@ HEAD: Final = (
 )
 COLUMNS: Final = (  # of --csv: keys of --json
     *("unit", "job", "name", "user", "department", "service", "quality", "lease_kind", "state", "submitted_at"),
-    *("started_at", "ended_at", "wait_s", "elapsed_s", "nodes", "cores", "memory_mb", "attempt", "hosts", "exit_code"),
+    *(
+        "started_at",
+        "ended_at",
+        "wait_s",
+        "elapsed_s",
+        "nodes",
+        "cores",
+        "memory_mb",
+        "gpus",
+        "attempt",
+        "hosts",
+        "exit_code",
+    ),
     *("cpu_seconds", "max_rss_mb", "reason"),
 )
 LIMIT: Final = 100  # rows, unless it is said

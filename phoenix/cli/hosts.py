@@ -157,8 +157,10 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
 
 
 def render(hosts: list[dict[str, Any]]) -> str:
+    """A column of GPUs only where a host has any."""
     if not hosts:
         return "no hosts"
+    gpus = any(host.get("gpus") for host in hosts)
     rows = [
         (
             host["host"],
@@ -167,14 +169,16 @@ def render(hosts: list[dict[str, Any]]) -> str:
             _owner(host),
             f"{host.get('cores_used', 0)}/{host.get('cores', 0)}",
             str(host.get("memory_mb", "")),
+            *([f"{host.get('gpus_used', 0)}/{host.get('gpus', 0)}"] if gpus else []),
             _work(host.get("units") or []),
             units.iso(host.get("since")) or "",
             _note(host),
         )
         for host in hosts
     ]
-    head = ("HOST", "STATE", "DEPARTMENT", "OWNER", "CORES", "MEMORY", "UNITS", "SINCE", "NOTE")
-    return tables.render(head, rows, right="CORES MEMORY")
+    size = ("CORES", "MEMORY", "GPUS") if gpus else ("CORES", "MEMORY")
+    head = ("HOST", "STATE", "DEPARTMENT", "OWNER", *size, "UNITS", "SINCE", "NOTE")
+    return tables.render(head, rows, right=" ".join(size))
 
 
 def _owner(host: dict[str, Any]) -> str:

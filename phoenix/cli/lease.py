@@ -34,6 +34,7 @@ _OPTIONS: Final = {  # of fields of a request
     "until_at": "--until",
     "by_s": "--by",
     "memory_mb": "--memory",
+    "gpus": "--gpus-per-node",
     "nodes": "--nodes",
     "cores": "--cores",
     "name": "--name",
@@ -76,6 +77,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--nodes", "-N", type=count, metavar="N", help="different hosts (default 1)")
     size.add_argument("--cores", "-c", type=count, metavar="N", help="cores on each (default 1)")
     size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G; 0: all")
+    size.add_argument("--gpus-per-node", type=count, metavar="N", help="GPUs on each")
     size.add_argument("--exclusive", action="store_true", help="exclusive use of whole hosts")
     size.add_argument("--name", "-J", metavar="NAME", help="default: the script's name, or lease")
     when = parser.add_argument_group("create: when")
@@ -150,6 +152,7 @@ def _request(args: argparse.Namespace, words: list[str], now: float) -> dict[str
         "nodes": args.nodes or 1,
         "cores": args.cores or 1,
         "memory_mb": args.memory,
+        "gpus": args.gpus_per_node or 0,
         "exclusive": args.exclusive,
         "script": submit.read_script(script, "name a script, or leave it out: the machines are held then")
         if script
@@ -309,6 +312,7 @@ _LABELS: Final = (
     ("nodes", "nodes"),
     ("cores", "cores a node"),
     ("memory_mb", "memory a node, MiB"),
+    ("gpus", "GPUs a node"),
     ("start_at", "start"),
     ("end_at", "end"),
     ("deadline_at", "deadline"),
@@ -322,7 +326,7 @@ def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values, as `show` prints them."""
     found = []
     for key, label in _LABELS:
-        if lease.get(key) is not None:
+        if lease.get(key) is not None and (key != "gpus" or lease[key]):
             found.append((label, _short(lease[key]) if key.endswith("_at") else str(lease[key])))
     found.append(("duration", units.span(lease["duration_s"])))
     if lease["hosts"]:

@@ -43,6 +43,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("-c", "--cpus-per-task", type=count, metavar="N", help="cores of a task (default 1)")
     size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G; 0: all")
     size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
+    size.add_argument("-G", "--gpus", type=_gpus, metavar="N", help="GPUs in all, as many on each node")
+    size.add_argument("--gpus-per-node", type=_gpus, metavar="N", help="GPUs on each node instead")
+    size.add_argument("--gres", dest="gpus_per_node", type=_gres, metavar="gpu:N", help="the same, as Slurm writes it")
     size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
     size.add_argument("--exclusive", action="store_true", default=None, help="exclusive use of whole hosts")
     size.add_argument("-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b")
@@ -248,6 +251,23 @@ def _memory_of_a_core(text: str) -> int:
     if found == 0:
         raise argparse.ArgumentTypeError("0 MiB for each core are none: --mem 0 asks for all memory of a host")
     return found
+
+
+def _gpus(text: str) -> int:
+    """A number; of Slurm's `TYPE:N` it is said what stands for the type here."""
+    kind, colon, number = text.rpartition(":")
+    if colon:
+        instead = f"ask for {number or 'N'}, and for hosts with a label: -C gpu={kind or 'TYPE'}"
+        raise argparse.ArgumentTypeError(f"{text!r}: GPUs have no types here: {instead}")
+    return whole(number)
+
+
+def _gres(text: str) -> int:
+    """`gpu:2`, or `gpu` for one (sbatch(1)).  Nothing else is a generic resource here."""
+    name, colon, rest = text.partition(":")
+    if name != "gpu" or "," in text:
+        raise argparse.ArgumentTypeError(f"{text!r}: the only resource is gpu, as in gpu:2")
+    return _gpus(rest) if colon else 1
 
 
 def _nodes(text: str) -> int:

@@ -91,6 +91,7 @@ _LABELS: Final = (
     ("nodes", "nodes"),
     ("cores", "cores a node"),
     ("memory_mb", "memory a node, MiB"),
+    ("gpus", "GPUs a node"),
     ("priority", "priority"),
     ("submitted_at", "submitted"),
     ("started_at", "started"),
@@ -101,7 +102,7 @@ _LABELS: Final = (
 
 def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
-    words = job | {"state": shown(str(job["state"]))}
+    words = job | {"state": shown(str(job["state"])), "gpus": job.get("gpus") or None}
     found += [(label, str(words[key])) for key, label in _LABELS if words.get(key) is not None]
     if job.get("elapsed_s") and job["attempts"]:
         found.append(("elapsed", units.span(job["elapsed_s"])))

@@ -30,6 +30,7 @@ _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "
 HELP: Final = """examples:
   phoenix submit job.sh                                 a script with its #SBATCH lines
   phoenix submit -n 4 -t 10 job.sh input.dat            four tasks, ten minutes, one argument
+  phoenix submit --gpus 2 -t 4:00:00 train.sh           two GPUs, four hours
   phoenix submit --wrap 'hostname; sleep 5'             a job of one line
   phoenix submit -a 1-100%10 -J sweep sweep.sh          a hundred elements, ten at once
   phoenix submit -d afterok:17 next.sh                  after job 17 has succeeded
@@ -144,12 +145,16 @@ def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespac
     merged = sbatch.directives_parser().parse_args(directives)
     if args.mem is not None or args.mem_per_cpu is not None:  # either takes the place of either
         merged.mem = merged.mem_per_cpu = None
+    if args.gpus is not None or args.gpus_per_node is not None:
+        merged.gpus = merged.gpus_per_node = None
     for name in vars(merged):
         value = getattr(args, name)
         if value is not None:
             setattr(merged, name, value)
     if merged.mem is not None and merged.mem_per_cpu is not None:
         raise usage("--mem is for each node and --mem-per-cpu for each core: not both")
+    if merged.gpus is not None and merged.gpus_per_node is not None:
+        raise usage("--gpus are in all, --gpus-per-node (or --gres) on each node: not both")
     return merged
 
 
@@ -172,6 +177,8 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "cpus_per_task": cpus,
         "memory_mb": options.mem,
         "memory_per_core_mb": options.mem_per_cpu,
+        "gpus": options.gpus,
+        "gpus_per_node": options.gpus_per_node,
         "exclusive": bool(options.exclusive),
         "walltime_s": options.time or None,  # Slurm: 0 is no limit of one's own
         "priority": options.priority or 0,

@@ -169,15 +169,21 @@ def _hosts(answer: dict[str, Any], hours: Form) -> str:
 
 
 def _cores(answer: dict[str, Any], hours: Form) -> str:
-    """Who used the cores."""
+    """Who used the cores; the GPUs too, where anybody did."""
     by, departments = answer["by"], answer["departments"]
     whole = answer["site"]["cores_s"] if answer["department"] is None else sum(d["held_core_s"] for d in departments)
     some = departments if by == "department" else answer["rows"]
     several = by != "department" and len({row["department"] for row in some}) > 1
-    rows = [_work(_name(one, by, several), one, whole, hours) for one in some]
+    total = _sum(departments)
+    rows: list[tuple[str, ...]] = [_work(_name(one, by, several), one, whole, hours) for one in some]
     if len(some) != 1:
-        rows.append(_work("total", _sum(departments), whole, hours))
-    return tables.render(CORE_HEAD, rows, right="USED % LOST FAILED JOBS PREEMPTED")
+        rows.append(_work("total", total, whole, hours))
+    head: tuple[str, ...] = CORE_HEAD
+    if total["used_gpu_s"]:
+        head = (*head, "GPU-HOURS")
+        own = [hours(one["used_gpu_s"]) for one in [*some, total]]
+        rows = [(*row, gpus) for row, gpus in zip(rows, own, strict=False)]
+    return tables.render(head, rows, right="USED % LOST FAILED JOBS PREEMPTED GPU-HOURS")
 
 
 def _name(one: dict[str, Any], by: str, several: bool) -> str:
@@ -202,7 +208,7 @@ def _work(name: str, one: dict[str, Any], whole: float, hours: Form) -> tuple[st
 
 
 def _sum(some: list[dict[str, Any]]) -> dict[str, Any]:
-    keys = ("used_core_s", "lost_core_s", "failed_core_s", "submitted", "preempted", "started")
+    keys = ("used_core_s", "lost_core_s", "failed_core_s", "used_gpu_s", "submitted", "preempted", "started")
     total: dict[str, Any] = {key: sum(one[key] for one in some) for key in keys}
     waited = sum((one["mean_wait_s"] or 0.0) * one["started"] for one in some)
     ends: dict[str, int] = {}

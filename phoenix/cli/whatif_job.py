@@ -88,12 +88,11 @@ def render(answer: dict[str, Any]) -> str:
 
 
 def _shape(answer: dict[str, Any]) -> str:
-    size = (
-        f"{units.count(answer['nodes'], 'host')}, {units.count(answer['cores'], 'core')} and {answer['memory_mb']} MiB"
-    )
+    size = [units.count(answer["nodes"], "host"), units.count(answer["cores"], "core")]
+    size += [units.count(answer["gpus"], "GPU")] if answer.get("gpus") else []
     on_each = " on each" if answer["nodes"] > 1 else ""
     many = f"an array of {answer['units']}, each " if answer["units"] > 1 else ""
-    return f"{many}{size}{on_each}, for at most {units.span(answer['walltime_s'])},"
+    return f"{many}{', '.join(size)} and {answer['memory_mb']} MiB{on_each}, for at most {units.span(answer['walltime_s'])},"
 
 
 def _when(forecast: dict[str, Any], answer: dict[str, Any]) -> str:

@@ -94,7 +94,8 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
         ]
     size = total(host_sight(host).size for host in usable)
     clusters = sorted({host.findtext("CLUSTER") or "-" for host in usable})
-    says = f"{told}: {size.cores} cores, {size.memory_mb // 1024} GiB, in cluster {', '.join(clusters)}"
+    gpus = f"{size.gpus} GPUs, " if size.gpus else ""
+    says = f"{told}: {size.cores} cores, {gpus}{size.memory_mb // 1024} GiB, in cluster {', '.join(clusters)}"
     says += f"; {every - len(found)} more are left out by [hosts]" if every > len(found) else ""
     idle = len(usable) < len(found)
     head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)

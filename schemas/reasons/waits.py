@@ -13,7 +13,7 @@ class Needs(AnyReason, frozen=True, kw_only=True):
     nodes: int | None = None
     cores: int | None = None
     memory_mb: int | None = None
-    gpus: int | None = None
+    gpus: int = 0
     exclusive: bool = False
     constraint: str = ""
 

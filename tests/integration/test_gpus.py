@@ -4,9 +4,7 @@ no others, and what it leaves is given to the next one."""
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tempfile
 import xmlrpc.client
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,11 +21,10 @@ from phoenix.local.opennebula.testing import running_server
 from phoenix.local.process.devices import visible
 from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.isolation import Isolation
+from tests.support.gpu_nodes import AS_ROOT, gpu_nodes
 from tests.support.guest_door import GuestDoor, Life, token_of
 from tests.support.until import until
 
-ZERO = os.makedev(1, 5)  # what reads as zeros stands for a card
-AS_ROOT = os.geteuid() == 0
 LOOK = """#!/bin/sh
 for node in {nodes}; do head -c 1 $node >/dev/null 2>&1 && echo "opens ${{node##*/}}"; done
 echo "visible $CUDA_VISIBLE_DEVICES, $PHOENIX_GPUS: ${{PHOENIX_GPU_DEVICES##*/}}"
@@ -36,20 +33,9 @@ echo "visible $CUDA_VISIBLE_DEVICES, $PHOENIX_GPUS: ${{PHOENIX_GPU_DEVICES##*/}}
 
 @pytest.fixture
 def nodes() -> Iterator[tuple[str, ...]]:
-    """Two cards that everybody may open, as those of NVIDIA, and one that only root may.  Without root: two that are there."""
-    if not AS_ROOT:
-        yield "/dev/zero", "/dev/full"
-        return
-    directory = Path(tempfile.mkdtemp(prefix="gpus-"))
-    directory.chmod(0o755)
-    found = []
-    for number, mode in enumerate((0o666, 0o666, 0o600)):
-        node = directory / f"gpu{number}"
-        os.mknod(node, stat.S_IFCHR | mode, ZERO)
-        node.chmod(mode)
-        found.append(str(node))
-    yield tuple(found)
-    shutil.rmtree(directory)
+    """Two cards that everybody may open, as those of NVIDIA, and one that only root may."""
+    with gpu_nodes(0o666, 0o666, 0o600) as found:
+        yield found
 
 
 class Site:

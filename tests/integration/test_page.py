@@ -376,6 +376,8 @@ UNITS = """async () => {
   told.bands = bands(series, model.slots);
   told.ticks = [ticks(16, 4, true), ticks(0, 4), ticks(1, 4)];
   told.hidden = ["a\\u202eb\\x1b", "日本 🎉\\n", "\\u{e0041}\\u200b"].map(shown);
+  const {told: inWords} = await import("/hosts.js"), host = {host: "h9", cores: 8, cores_used: 2};
+  told.gpus = [inWords(host, "free"), inWords({...host, gpus: 4, gpus_used: 1}, "free")];
   told.durations = [0, 59.6, 61, 3600, 5000, 90000].map(duration);
   return told;
 }"""
@@ -395,6 +397,7 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
     assert told["bursts"] == [[["9.0"], 16], [["6.0"], 13], [["8.0", "7.0", "5.0"], 12], [["4"], None]]
     assert told["addresses"] == [{"kind": "job", "name": "17"}, None, None, None]
     assert told["provisional"] == [[10, 20, 30, 39], [0, 0, 0, 1], [0.5, None, 1, None]]
+    assert told["gpus"] == ["h9: free, 2 of 8 cores in use", "h9: free, 2 of 8 cores in use, 1 of 4 GPUs in use"]
     assert told["bounded"] < 15
     assert told["hidden"] == ["a\\u{202e}b\\x1b", "日本 🎉\n", "\\u{e0041}\\u{200b}"]
     assert told["bands"] == ["web", "hpc", "(free)"]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from schemas.config import CloudConfig, Department, Policy, WebPolicy
 from schemas.releases import Release
 from schemas.size import Size
 from services.admission.guests.boot import COMMAND_SCRIPT, boot_of
+from services.admission.guests.boot_text import environment
 from services.domain.custody.state import Unit
 
 
@@ -33,3 +36,17 @@ def test_an_instance_runs_its_release() -> None:
     assert plain is not None
     assert (plain.script, plain.argv) == (None, ())  # the guest's default web program
     assert boot_of(config, unit, 0, None, None) is None  # nobody remembers what it was to run
+
+
+def test_who_has_gpus_finds_which_and_who_has_none_finds_nothing_of_them() -> None:
+    departments = (Department(name="web", kind="web", web=WebPolicy()),)
+    config = CloudConfig(name="test", departments=departments)
+    unit = Unit(id="web.1", dept="web", attempt=1, hosts=("h1",), size=Size(1, 64, 3))
+    boot = boot_of(config, unit, 0, None, None, release=Release())
+    assert boot is not None
+    found = environment(boot)
+    names = ("PHOENIX_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
+    assert [found[name] for name in names] == ["3", "3", "0,1,2"]
+    without = boot_of(config, replace(unit, size=Size(1, 64)), 0, None, None, release=Release())
+    assert without is not None
+    assert not {name for name in environment(without) if "GPU" in name or "CUDA" in name}

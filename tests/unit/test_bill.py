@@ -45,7 +45,7 @@ amount = "1"
 def attempt(begin_h: float, end_h: float, cores: int = 4, **fields: Any) -> dict[str, Any]:
     of = {"unit": "1", "attempt": 1, "department": "hpc", "user": "ann", "service": "", "lease": "", "quality": ""}
     times = {"from_ms": MONDAY + round(begin_h * HOUR_MS), "until_ms": MONDAY + round(end_h * HOUR_MS)}
-    return {**of, "cores": cores, "hosts": "h1,h2", **times, **fields}
+    return {**of, "cores": cores, "gpus": 0, "hosts": "h1,h2", **times, **fields}
 
 
 def day(*attempts: dict[str, Any], losses: Any = (), holding: Any = ()) -> dict[str, Any]:
@@ -57,6 +57,17 @@ def held(held_h: int, borrowed_h: int, lent_h: int, department: str = "hpc", hou
     spans = {"held_ms": held_h, "borrowed_ms": borrowed_h, "lent_ms": lent_h}
     spans = {name: hours * HOUR_MS for name, hours in spans.items()}
     return {"department": department, "begin_ms": MONDAY + hour * HOUR_MS, **spans}
+
+
+def test_gpus_have_a_price_of_their_own_beside_that_of_cores() -> None:
+    table = TABLE + '[[price]]\nname = "cards"\nper = "gpu_hour"\namount = "3"\nuser = "ann"\n'
+    bill = of_day(parse(table), day(attempt(0.0, 1.5, gpus=2), attempt(2.0, 3.0, unit="2")))
+    found = [(x.name, x.unit, x.quantity_ms / HOUR_MS, x.amount) for x in bill.lines]
+    assert ("cards", "1", 3.0, Decimal("9.00")) in found
+    assert [name for name, *_ in found] == ["night", "cards", "night"], "one without GPUs pays for none"
+    unpriced = of_day(parse(TABLE), day(attempt(0.0, 1.5, gpus=2)))
+    assert [x.name for x in unpriced.lines] == ["night"]
+    assert unpriced.unpriced_ms == 0, "it is of core-hours"
 
 
 def test_hours_are_priced_where_they_begin() -> None:
@@ -184,7 +195,10 @@ def test_rounding_is_half_to_even(amount: str, told: str) -> None:
     assert rounded(Fraction(amount), 2) == Decimal(told)
 
 
-KINDS = '"core_hour", "host_hour", "own_host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour", "least_of_day"'
+KINDS = (
+    '"core_hour", "gpu_hour", "host_hour", "own_host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour", '
+    '"least_of_day"'
+)
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,12 @@ def test_an_option_may_stand_between_a_verb_and_its_name(words: list[str]) -> No
     name, verb, option, *value, last = words
     made = parsers.of(name)
     assert made.parse(words[1:]) == made.parse([verb, last, option, *value])
+
+
+def test_gpus_are_a_column_only_where_there_are_any() -> None:
+    size = {"cores": 8, "cores_used": 2, "memory_mb": 1024, "gpus": 0, "gpus_used": 0}
+    without = hosts.render([row(**size)])
+    assert without.splitlines()[0].split()[4:7] == ["CORES", "MEMORY", "UNITS"]
+    found = hosts.render([row(**size), row(**{**size, "gpus": 4, "gpus_used": 3})]).splitlines()
+    assert found[0].split()[4:7] == ["CORES", "MEMORY", "GPUS"]
+    assert [line.split()[4:7] for line in found[1:]] == [["2/8", "1024", "0/0"], ["2/8", "1024", "3/4"]]

@@ -192,3 +192,8 @@ def test_a_refusal_brings_its_alternatives(capsys: pytest.CaptureFixture[str]) -
 
 def test_completion_knows_its_words() -> None:
     assert {"create", "list", "extend", "--duration", "--deadline"} <= set(candidates(["lease"]))
+
+
+def test_a_lease_of_gpus() -> None:
+    assert request("--immediate", "--duration", "1h", "--nodes", "2", "--gpus-per-node", "4")["gpus"] == 4
+    assert request("--immediate", "--duration", "1h")["gpus"] == 0

@@ -201,3 +201,39 @@ def test_a_quality_of_service_is_asked_for_as_in_slurm() -> None:
     assert request("#!/bin/sh\n#SBATCH -C gpu\n", "-C", "a|b")["constraint"] == "a|b"
     assert request("#!/bin/sh\n#SBATCH -q high\n", "--qos", "low")["quality"] == "low"
     assert request("#!/bin/sh\n")["quality"] == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "argv", "gpus"),
+    [
+        ("--gpus=4", (), (4, None)),
+        ("-G 4", ("-N", "2"), (4, None)),
+        ("--gpus-per-node=2", (), (None, 2)),
+        ("--gres=gpu:2", (), (None, 2)),
+        ("--gres=gpu", (), (None, 1)),
+        ("--gres=gpu:0", (), (None, 0)),
+        ("-n 2", (), (None, None)),
+        ("--gres=gpu:2", ("--gpus", "4"), (4, None)),  # the command line takes the place of either
+        ("--gpus=4", ("--gres", "gpu:1"), (None, 1)),
+    ],
+)
+def test_gpus_in_all_or_on_each_node(line: str, argv: tuple[str, ...], gpus: tuple[int | None, int | None]) -> None:
+    body = request(f"#!/bin/sh\n#SBATCH {line}\n", *argv)
+    assert (body["gpus"], body["gpus_per_node"]) == gpus
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("--gpus=a100:2", "ask for 2, and for hosts with a label: -C gpu=a100"),
+        ("--gres=gpu:a100:2", "-C gpu=a100"),
+        ("--gres=gpu:a100", "no types|whole number|number"),
+        ("--gres=scratch:2", "the only resource is gpu, as in gpu:2"),
+        ("--gres=gpu:1,scratch:2", "the only resource is gpu"),
+        ("--gpus=2 --gres=gpu:1", "not both"),
+        ("--gpus=many", "many"),
+    ],
+)
+def test_what_gpus_cannot_be_is_said(line: str, told: str) -> None:
+    with pytest.raises(CliError, match=told):
+        request(f"#!/bin/sh\n#SBATCH {line}\n")

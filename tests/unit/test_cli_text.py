@@ -39,8 +39,11 @@ def test_a_reason_is_told_with_its_numbers() -> None:
         "it needs 2 hosts with 4 cores and 512 MiB each; room for it is on 1 of the 3 hosts that the department holds "
         "(elsewhere: 1 held by other departments)"
     )
+    gpus = sentences.sentence(because.WaitsForHosts(**needs, gpus=2))
+    assert gpus.startswith("it needs 2 hosts with 4 cores, 512 MiB and 2 GPUs each; room")
     whole = sentences.sentence(because.WaitsForHosts(**{**needs, "exclusive": 1}))
     assert whole.startswith("it needs 2 whole, empty hosts with 4 cores and 512 MiB each; room")
+    assert "gpus" not in because.fields(because.WaitsForHosts(**needs, gpus=0)), "not a byte where there are none"
     assert sentences.sentence(because.FirstFit(passed_over="122")).endswith("fitted (passed over job 122)")
     assert sentences.sentence(because.LostHost()) == "its host was lost"
     assert sentences.short({"code": "waits_behind", "params": {"job": "12"}}) == "waits behind 12"

@@ -163,7 +163,9 @@ def test_states_and_ends_are_shown_in_words() -> None:
 
 
 USED: dict[str, Any] = {
-    **dict.fromkeys(("used_core_s", "lost_core_s", "failed_core_s", "submitted", "preempted", "started"), 1),
+    **dict.fromkeys(
+        ("used_core_s", "lost_core_s", "failed_core_s", "used_gpu_s", "submitted", "preempted", "started"), 1
+    ),
     "mean_wait_s": 0.5,
     "ended": {"ended_early": 1},
 }

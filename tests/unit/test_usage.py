@@ -67,6 +67,24 @@ def running(office: Office, cores: int = 4) -> str:
     return job
 
 
+def test_gpus_are_counted_beside_cores() -> None:
+    office = Office()
+    office.world.write("executor", f.HostDescribed(host="h1", one_id=1, cores=8, memory_mb=8192, gpus=4))
+    office.world.grant("hpc", "h1")
+    job = office.world.submit()
+    office.world.write("scheduler.hpc", f.UnitPlaced(unit=job, attempt=1, hosts=("h1",), cores=2, memory_mb=64, gpus=3))
+    office.world.begin(job)
+    office.world.now += 10
+    one = office.of()
+    assert (one["used_core_s"], one["used_gpu_s"], one["held_gpu_s"]) == (20.0, 30.0, 40.0)
+    assert office.ask("user")["rows"][0]["used_gpu_s"] == 30.0
+    assert "GPU-HOURS" in command.render(office.ask())
+    without = Office()
+    running(without)
+    assert "OF CORE-HOURS" in command.render(without.ask())
+    assert "GPU" not in command.render(without.ask())
+
+
 def test_a_preempted_job_loses_its_work_to_whom_the_notice_names() -> None:
     office = Office()
     job = running(office, cores=3)

@@ -85,6 +85,8 @@ def environment(boot: Boot) -> dict[str, str]:
         "PHOENIX_MEMORY_MB": str(boot.memory_mb),
         "PHOENIX_CORE_SHARE": "1",
     }
+    if boot.gpus:  # the devices of its machine are its own
+        ours |= {"PHOENIX_GPUS": str(boot.gpus), "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(boot.gpus)))}
     own = _of_instance(boot) if boot.kind == "instance" else of_job(boot)
     return {**ground, **users, **with_slurm_names({**ours, **own})}
 

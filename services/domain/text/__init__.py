@@ -25,6 +25,7 @@ _GLUE: Final = {
     "nodes": "nodes",
     "cores": "cores on each",
     "memory_mb": "MiB on each",
+    "gpus": "GPUs on each",
 }
 
 

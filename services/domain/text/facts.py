@@ -153,7 +153,8 @@ def _seized(p: Params) -> str:
 def _described(p: Params) -> str:
     labels = p.get("labels") or {}
     with_labels = f", {count(len(labels), 'label')}" if labels else ""
-    return f"{p['host']} offers {count(p.number('cores'), 'core')} and {p['memory_mb']} MiB{with_labels}"
+    gpus = f", {count(p.number('gpus'), 'GPU')}" if p.number("gpus") else ""
+    return f"{p['host']} offers {count(p.number('cores'), 'core')}{gpus} and {p['memory_mb']} MiB{with_labels}"
 
 
 _LOST: Final = {

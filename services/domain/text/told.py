@@ -34,9 +34,12 @@ def _hosts(p: Params, nodes: int) -> str:
 
 def _part(p: Params, nodes: int) -> str:
     """What a host has to have; memory that nobody asked for is not told."""
-    memory = f" and {p['memory_mb']} MiB" if "memory_mb" in p else ""
+    parts = [count(p.number("cores"), "core")]
+    parts += [f"{p['memory_mb']} MiB"] if "memory_mb" in p else []
+    parts += [count(p.number("gpus"), "GPU")] if p.number("gpus") else []
+    size = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
     labels = f", {p['constraint']}," if p.get("constraint") else ""
-    return f"{count(p.number('cores'), 'core')}{memory}{labels}{' each' if nodes > 1 else ''}".rstrip(",")
+    return f"{size}{labels}{' each' if nodes > 1 else ''}".rstrip(",")
 
 
 def _others(p: Params) -> str:

@@ -29,7 +29,7 @@ from services.monitor.views.times import iso
 
 _ATTEMPTS = (
     "SELECT a.unit, a.attempt, a.department, a.user, coalesce(j.service, ''), coalesce(j.lease, ''), coalesce(j.quality, ''),"
-    " a.cores, a.hosts, max(a.placed_ms, :since), min(coalesce(a.ended_ms, :until), :until)"
+    " a.cores, a.gpus, a.hosts, max(a.placed_ms, :since), min(coalesce(a.ended_ms, :until), :until)"
     " FROM attempts AS a LEFT JOIN jobs AS j ON j.unit = a.unit"
     " WHERE a.placed_ms < :until AND (a.ended_ms IS NULL OR a.ended_ms > :since)"
     " AND (:department IS NULL OR a.department = :department) ORDER BY a.unit, a.attempt"
@@ -57,6 +57,7 @@ ATTEMPT = (
     "lease",
     "quality",
     "cores",
+    "gpus",
     "hosts",
     "from_ms",
     "until_ms",

@@ -181,6 +181,7 @@ def _department(name: str, span: Span, total: Row, config: CloudConfig | None) -
         "hosts_given_back": span.noticed_hosts,
         "hosts_seized": span.seized_hosts,
         "held_core_s": span.cores / 1000,
+        "held_gpu_s": span.gpus / 1000,
         "lost_to": {to: amount / 1000 for to, amount in sorted(span.lost_to.items()) if amount},
         **_work(total),
     }
@@ -190,6 +191,7 @@ def _work(row: Row) -> dict[str, Any]:
     return {
         "used_core_s": row.used / 1000,
         "best_effort_core_s": row.best_effort / 1000,
+        "used_gpu_s": row.gpus / 1000,
         "lost_core_s": row.lost / 1000,
         "failed_core_s": row.failed / 1000,
         "recovered_core_s": row.recovered / 1000,

@@ -14,9 +14,9 @@
     windows_zone = "UTC+01:00"
 
 Rules
-  1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one for a loss,
-     one for a host within its department's own, beyond it, or lent, one for the least of a day.  What no price fits costs
-     nothing, and is reported.
+  1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one of
+     `gpu_hour` for its GPUs beside it, one for a loss, one for a host within its department's own, beyond it, or lent, one for
+     the least of a day.  What no price fits costs nothing, and is reported.
   2. A price changes by a date: the old one gets `until`, the new one `from`.  So what was billed stays what it was.
   3. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
   4. All problems of the file are reported at once, as of the configuration: file, line, key, price, value, what would be
@@ -44,9 +44,11 @@ from services.runtime.config.file import ConfigError, Problem
 from services.runtime.config.form import Form, Lines, Path_, shown
 
 USED: Final = ("core_hour", "host_hour")
+GPUS: Final = ("gpu_hour",)
 CREDITS: Final = ("lent_host_hour", "lost_core_hour")
 Per = Literal[
     "core_hour",
+    "gpu_hour",
     "host_hour",
     "own_host_hour",
     "borrowed_host_hour",
@@ -57,7 +59,7 @@ Per = Literal[
 PER: Final = get_args(Per)
 NAMES: Final = ("department", "kind", "user", "service", "lease", "quality")
 OF_JOBS: Final = ("user", "service", "lease", "quality")  # a department's hosts have none of them
-PER_JOB: Final = (*USED, "lost_core_hour")
+PER_JOB: Final = (*USED, *GPUS, "lost_core_hour")
 DIGITS_MAX: Final = 6
 PRICES_MAX: Final = 1000
 AMOUNT_MAX: Final = Decimal(10) ** 9

@@ -230,7 +230,9 @@ export function told(row, state) {
   const whose = row.department ? `held by ${row.department}` : "";
   const lent = row.lent ? `lent by ${row.owner}` : "";
   const units = (row.units ?? []).length ? `runs ${named(row.units, 6)}` : "";
-  const words = [whose, state === "held" ? "" : state, lent, `${row.cores_used} of ${row.cores} cores in use`, units];
+  const gpus = row.gpus ? `${row.gpus_used} of ${row.gpus} GPUs in use` : "";
+  const cores = `${row.cores_used} of ${row.cores} cores in use`;
+  const words = [whose, state === "held" ? "" : state, lent, cores, gpus, units];
   return `${row.host}: ${words.filter(Boolean).join(", ")}`;
 }
 
@@ -247,6 +249,7 @@ function tipOf(row, model) {
       state === "held" || state === "free" ? "" : `, ${state}`,
     ),
     h("span", null, `${row.cores_used} of ${row.cores} cores, ${row.memory_used_mb ?? 0} of ${row.memory_mb ?? 0} MiB`),
+    row.gpus > 0 && h("span", null, `${row.gpus_used} of ${row.gpus} GPUs`),
     (row.units ?? []).length > 0 && h("span", null, `runs ${named(row.units, 8)}`),
     row.lent && h("span", null, `lent by ${row.owner}`),
     since !== null && h("span", { class: "soft" }, `so for ${duration(now() - since)}`),

@@ -160,6 +160,7 @@ export class Story {
       row.owner && row.owner !== row.department ? ["Owner", `${row.owner}${row.lent ? " (lent)" : ""}`] : null,
       ["Cores", `${row.cores_used} of ${row.cores} in use`],
       ["Memory", `${row.memory_used_mb} of ${row.memory_mb} MiB`],
+      row.gpus ? ["GPUs", `${row.gpus_used} of ${row.gpus} in use`] : null,
       row.units?.length ? ["Runs", row.units.flatMap((unit, i) => [i ? ", " : null, unitLink(unit)])] : null,
       typeof row.quarantine === "string" ? ["Quarantine", row.quarantine] : null,
       typeof row.cordoned === "string" ? ["Set apart", apartOf(row)] : null,
