@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.config import Warm
@@ -38,7 +40,6 @@ from tests.support.world import cloud as config
 PRIMES: Final = {"cores": 7, "memory_mb": 1031, "gpus": 3}
 ASKED: Final = {"cores": {"cpus_per_task": 7}, "memory_mb": {"memory_mb": 1031}, "gpus": {"gpus_per_node": 3}}
 SIZE: Final = Size(**PRIMES)
-PLACES: Final = range(len(FIELDS))
 SHORT: Final = {field: SIZE._replace(**{field: PRIMES[field] - 1}) for field in FIELDS}  # of one dimension
 
 
@@ -73,15 +74,14 @@ def test_d1_the_door_reads_each_and_refuses_what_lacks_one() -> None:
 # ---------------------------------------------------------------------------------------------------------------- D2, D3
 
 
-def site(*, migrates: bool = False, **policy: Any) -> World:
-    """One host that is large enough for one job of `SIZE`, and for each dimension one that is not."""
+def site(*, migrates: bool = False, size: Size = SIZE, **policy: Any) -> World:
+    """One host that is large enough for one job of `size`, and for each dimension one that is not."""
     capabilities = (*ALL, "keep_devices") if migrates else ()
     world = World(msgspec.structs.replace(config(batch("hpc", **policy)), capabilities=capabilities))
-    hosts = {**{f"short-{field.replace('_', '-')}": size for field, size in SHORT.items()}, "whole": SIZE}
-    if migrates:
-        hosts["zwhole"] = SIZE
-    for number, (name, size) in enumerate(hosts.items()):
-        world.write("executor", f.HostDescribed(host=name, one_id=number, **size.fields()), f.HostCleared(host=name))
+    hosts = {f"short-{place}": size._replace(**{field: size[place] - 1}) for place, field in enumerate(FIELDS)}
+    hosts |= {"whole": size, **({"zwhole": size} if migrates else {})}
+    for number, (name, has) in enumerate(hosts.items()):
+        world.write("executor", f.HostDescribed(host=name, one_id=number, **has.fields()), f.HostCleared(host=name))
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", *hosts)
     return world
@@ -91,14 +91,15 @@ def options(order: str) -> dict[str, Any]:
     return {"services": {"a": 1.0}, "short_s": 1e9} if order == "svmsched" else {}
 
 
-@pytest.mark.parametrize("order", [*registry.ORDERS])
-def test_d2_every_order_places_it_where_there_is_enough_of_everything(order: str) -> None:
-    world = site(order=order, **options(order))
-    job = world.submit(service="a" if order == "svmsched" else "", **SIZE.fields())
+@given(st.sampled_from(sorted(registry.ORDERS)), st.permutations((2, 3, 5, 7, 11, 13, 17)))
+def test_d2_every_order_places_it_where_there_is_enough_of_everything(order: str, primes: list[int]) -> None:
+    size = Size(*primes[: len(FIELDS)])
+    world = site(order=order, size=size, **options(order))
+    job = world.submit(service="a" if order == "svmsched" else "", **size.fields())
     world.settle()
     (placed,) = world.facts(f.UnitPlaced)
-    assert (placed.unit, placed.hosts, size_of(placed)) == (job, ("whole",), SIZE)
-    assert (world.unit(job).size, world.custody.state.hosts["whole"].used) == (SIZE, SIZE)
+    assert (placed.unit, placed.hosts, size_of(placed)) == (job, ("whole",), size)
+    assert (world.unit(job).size, world.custody.state.hosts["whole"].used) == (size, size)
     assert world.voids == []
 
 

@@ -35,7 +35,7 @@ HOSTS = [
 
 
 def flat(found: Shape) -> tuple[int, int, int]:
-    assert found.size == Size(*found.size[:2]), "nobody asks for more here"
+    assert found.size == Size(*found.size[:2])
     return found.nodes, *found.size[:2]
 
 

@@ -101,7 +101,7 @@ def test_an_instance_may_have_gpus() -> None:
 
 
 def arbitrated(*departments: Department) -> World:
-    """h1 and h2 without GPUs, h3 with one: free, and nobody's."""
+    """h1 and h2 without GPUs, h3 with one: free."""
     world = World(cloud(*departments))
     for name, gpus in (("h1", 0), ("h2", 0), ("h3", 1)):
         describe(world, name, gpus)
