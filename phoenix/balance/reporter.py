@@ -125,15 +125,15 @@ class Reporter:
             answer = await client.request(
                 subject, payload, timeout=DEADLINE_S, headers={"Content-Type": "application/json"}
             )
-            told = _answers.decode(answer.data)
+            content = _answers.decode(answer.data)
         except (nats.errors.Error, TimeoutError, msgspec.DecodeError, OSError) as error:
             _log.warning("report not answered", unit=report.unit, state=report.state, error=str(error))
             return False
-        if told.ok:
+        if content.ok:
             _log.info("reported", unit=report.unit, attempt=report.attempt, state=report.state, why=report.why)
             return True
-        _log.info("report refused", unit=report.unit, state=report.state, error=told.error.message)
-        if told.error.code == "conflict" and told.error.field == "state":
+        _log.info("report refused", unit=report.unit, state=report.state, error=content.error.message)
+        if content.error.code == "conflict" and content.error.field == "state":
             tries = self._tries[report.unit, report.attempt] = self._tries.get((report.unit, report.attempt), 0) + 1
             return tries >= TRIES_MAX
-        return told.error.code not in ("unavailable", "limit")
+        return content.error.code not in ("unavailable", "limit")

@@ -56,11 +56,11 @@ class Usages:
     def hear(self, data: bytes, now: float) -> None:
         """One message; what cannot be read is logged and dropped."""
         try:
-            told = _measures.decode(data)
+            message = _measures.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             _log.warning("measurements cannot be read", error=str(error))
             return
-        for measured in told.instances:
+        for measured in message.instances:
             key = (measured.unit, measured.attempt, measured.rank)
             if key in self._last or len(self._last) < MEASURED_MAX:
                 self._last[key] = (measured.utilisation, now)

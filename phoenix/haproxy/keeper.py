@@ -105,7 +105,7 @@ class Keeper:
         for command in order.commands:
             kind = type(command).__name__
             try:
-                told = await self._api.tell(order.slot, command)
+                answer = await self._api.tell(order.slot, command)
             except RefusedError as error:
                 self._counts.commands[kind, "refused"] += 1
                 if self._refused.get(order.slot) != str(error):
@@ -116,7 +116,7 @@ class Keeper:
                 self._counts.commands[kind, "lost"] += 1
                 raise
             self._counts.commands[kind, "done"] += 1
-            _log.info("haproxy command sent", command=told)
+            _log.info("haproxy command sent", command=answer)
         self._refused.pop(order.slot, None)
         return True
 

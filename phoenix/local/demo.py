@@ -79,10 +79,10 @@ class Api:
 
     async def _submit(self, request: dict[str, Any]) -> str:
         async with self._session.post(f"{self._url}/v1/jobs", json=request, headers=self._headers) as answer:
-            told = await answer.json(content_type=None)
-            if not told.get("ok"):
-                raise DemoError(f"a job was refused: {(told.get('error') or {}).get('message')}")
-            return str(told["job"])
+            reply = await answer.json(content_type=None)
+            if not reply.get("ok"):
+                raise DemoError(f"a job was refused: {(reply.get('error') or {}).get('message')}")
+            return str(reply["job"])
 
 
 class DemoError(Exception):

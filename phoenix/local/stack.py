@@ -137,8 +137,8 @@ def isolation(layout: Layout, settings: Settings) -> tuple[str, str]:
     if settings.hypervisor == "dummy":
         return "none", "the dummy hypervisor runs nothing"
     try:
-        told = orjson.loads(status_file(layout).read_bytes())
-        return str(told["isolation"]), str(told.get("why", ""))
+        content = orjson.loads(status_file(layout).read_bytes())
+        return str(content["isolation"]), str(content.get("why", ""))
     except (OSError, ValueError, KeyError):
         return "unknown", "not yet reported by the hypervisor"
 

@@ -60,8 +60,8 @@ async def _reload(hangup: Callable[[], None], log: Path) -> None:
     hangup()
     deadline = asyncio.get_running_loop().time() + RELOAD_S
     while asyncio.get_running_loop().time() < deadline:
-        said = await asyncio.to_thread(_since, log, end)
-        if any(words in said for words in RELOADED):
+        answer = await asyncio.to_thread(_since, log, end)
+        if any(words in answer for words in RELOADED):
             return
         await asyncio.sleep(RELOAD_ASK_S)
 

@@ -69,7 +69,7 @@ async def check(config: Config) -> None:
     """Raises `OpenNebulaError` unless the endpoint answers and takes the credential."""
     one = config.opennebula
     try:
-        told = await _call(config, "one.system.version")
+        answer = await _call(config, "one.system.version")
     except OSError as error:
         if error.filename is not None:
             raise OpenNebulaError(
@@ -78,9 +78,9 @@ async def check(config: Config) -> None:
         raise OpenNebulaError(_silent(config, error)) from error
     except _FAULTS as error:
         raise OpenNebulaError(_silent(config, error)) from error
-    if not told or not told[0]:
+    if not answer or not answer[0]:
         raise OpenNebulaError(
-            f"the OpenNebula at {one.endpoint} refuses the credential in {one.auth_file}: {_refusal(told)}"
+            f"the OpenNebula at {one.endpoint} refuses the credential in {one.auth_file}: {_refusal(answer)}"
         )
 
 
@@ -96,10 +96,10 @@ def _silent(config: Config, error: BaseException) -> str:
 
 
 async def _vms(config: Config, external: bool) -> list[int]:
-    told = await _call(config, "one.vmpool.infoextended", _EVERYBODY, _ALL, _ALL, _NOT_DONE)
-    if not told or not told[0]:
-        raise OpenNebulaError(f"one.vmpool.infoextended is refused: {_refusal(told)}")
-    pool = etree.fromstring(str(told[1]).encode(), etree.XMLParser(resolve_entities=False, huge_tree=True))
+    answer = await _call(config, "one.vmpool.infoextended", _EVERYBODY, _ALL, _ALL, _NOT_DONE)
+    if not answer or not answer[0]:
+        raise OpenNebulaError(f"one.vmpool.infoextended is refused: {_refusal(answer)}")
+    pool = etree.fromstring(str(answer[1]).encode(), etree.XMLParser(resolve_entities=False, huge_tree=True))
     key = config.guest_key_file.read_bytes().strip() if external else b""
     return [int(vm.findtext("ID") or -1) for vm in pool.findall("VM") if not external or _is_ours(key, vm)]
 

@@ -68,11 +68,11 @@ class Leads:
         self.ailing = []
         try:
             status, body = await http_get(self._host, self._port, "/healthz")
-            told = orjson.loads(body)
+            content = orjson.loads(body)
         except (OSError, TimeoutError, ValueError, IndexError, EOFError):
             return False
-        self.ailing = [str(sentence) for sentence in told.get("ailing", ())]
-        return status == 200 and bool(told.get("leader"))
+        self.ailing = [str(sentence) for sentence in content.get("ailing", ())]
+        return status == 200 and bool(content.get("leader"))
 
 
 def every(*probes: Probe) -> Probe:

@@ -159,12 +159,12 @@ def detached(where: Layout, chosen: Path | None, given: dict[str, Any], tell: Te
 
 def _await_ready(lines: IO[bytes], tell: Tell) -> None:
     for line in lines:
-        told = orjson.loads(line)
-        if "error" in told:
-            raise StartError(told["error"])
-        if told.get("ready"):
+        content = orjson.loads(line)
+        if "error" in content:
+            raise StartError(content["error"])
+        if content.get("ready"):
             return
-        tell(told["progress"])
+        tell(content["progress"])
     raise StartError("the supervisor ended before the cloud was ready; see DATA/log/supervisor.log")
 
 

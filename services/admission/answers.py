@@ -154,8 +154,8 @@ def errors_as_answers(log: Log) -> Middleware:
         except (ConnectionResetError, asyncio.CancelledError):
             raise
         except Exception as error:
-            told = {"method": request.method, "path": request.path, "error": type(error).__name__}
-            log.error("request failed", **told, trace=frames_of(error))
+            fields = {"method": request.method, "path": request.path, "error": type(error).__name__}
+            log.error("request failed", **fields, trace=frames_of(error))
             return error_reply(Refused("unavailable", "internal error; admission's log has the details"), 500)
 
     return middleware

@@ -308,8 +308,12 @@ class Engine:
         self._draft = None
         self.full = False
         if self._log.is_debug:
-            told = {"position": message.position, "cause": envelope.cause, "facts": [kind_of(fact) for fact, _ in seen]}
-            self._log.debug("written", **told, void=[meta.void.value for _, meta in seen if meta.void is not None])
+            fields = {
+                "position": message.position,
+                "cause": envelope.cause,
+                "facts": [kind_of(fact) for fact, _ in seen],
+            }
+            self._log.debug("written", **fields, void=[meta.void.value for _, meta in seen if meta.void is not None])
         draft.came_back(seen, message.position)
         self.refuse_skew(skew_s(parcel.sent_at, known_at, message.stored_at))
         self._streaks.note(seen)

@@ -141,8 +141,8 @@ class _Formatter(logging.Formatter):
         try:
             return self._formed(record)
         except Exception as error:  # rule 2: what the standard library says of it has many lines, and the values
-            told = {"logger": record.name, "place": f"{record.module}:{record.lineno}", "error": type(error).__name__}
-            return self._line(record, "a line that cannot be written", {**self._own, **told})
+            fields = {"logger": record.name, "place": f"{record.module}:{record.lineno}", "error": type(error).__name__}
+            return self._line(record, "a line that cannot be written", {**self._own, **fields})
 
     def _formed(self, record: logging.LogRecord) -> str:
         said = record.args[0] if isinstance(record.args, tuple) and len(record.args) == 1 else None
@@ -179,8 +179,8 @@ def _words(event: str, fields: dict[str, object]) -> str:
 
 def _json_line(record: logging.LogRecord, event: str, fields: dict[str, object]) -> str:
     head = {"at": _at(record), "level": record.levelname.lower(), "event": _plain("event", event)}
-    told = {f"{name}_" if name in _HEAD else name: _plain(name, value) for name, value in fields.items()}
-    return shown_in_json(orjson.dumps({**head, **told}).decode())
+    values = {f"{name}_" if name in _HEAD else name: _plain(name, value) for name, value in fields.items()}
+    return shown_in_json(orjson.dumps({**head, **values}).decode())
 
 
 def _plain(name: str, value: object) -> Any:

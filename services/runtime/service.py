@@ -304,8 +304,8 @@ class Service:
         except* Stop as stops:
             return_code = self._tell(_first(stops))
         except* Exception as errors:
-            told = {"code": int(Exit.FAILED), "reason": "defect", "position": self.position}
-            self.log.error("exit", **told, trace=trace_of(errors))
+            fields = {"code": int(Exit.FAILED), "reason": "defect", "position": self.position}
+            self.log.error("exit", **fields, trace=trace_of(errors))
             return_code = Exit.FAILED
         else:
             self.log.info("stopped")

@@ -200,14 +200,14 @@ class Door:
     async def usage(self, utilisation: float, interval_s: float, memory_mb: float, ready: bool, answer: str) -> None:
         """How busy this instance is, and whether it is well.  It is a level: one that cannot be sent now is dropped (rule 2 is
         not for it)."""
-        told = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb, "ready": ready}
-        said = {} if ready else {"answer": answer[:ANSWER_CHARS_MAX]}
-        await self._call("POST", "usage", _json({**told, **said}), deadline_s=USAGE_DEADLINE_S, tries=1)
+        fields = {"utilisation": utilisation, "interval_s": interval_s, "memory_mb": memory_mb, "ready": ready}
+        values = {} if ready else {"answer": answer[:ANSWER_CHARS_MAX]}
+        await self._call("POST", "usage", _json({**fields, **values}), deadline_s=USAGE_DEADLINE_S, tries=1)
 
     async def used(self, cpu_seconds: float, max_rss_mb: float | None) -> None:
         """What this job has used since the VM began."""
-        told = {"cpu_seconds": cpu_seconds, "max_rss_mb": max_rss_mb}
-        await self._call("POST", "used", _json(told), deadline_s=USAGE_DEADLINE_S)
+        fields = {"cpu_seconds": cpu_seconds, "max_rss_mb": max_rss_mb}
+        await self._call("POST", "used", _json(fields), deadline_s=USAGE_DEADLINE_S)
 
     async def ended(self, exit_: int | None, signal: int | None, oom: bool) -> None:
         """How this instance's program has ended by itself."""
@@ -236,9 +236,9 @@ class Door:
         """Wait for the next job of this VM; raises `GoneError` when there will be none."""
         path = f"next?wait_s={LONG_POLL_S:g}"
         while True:
-            told = await self._call("POST", path, deadline_s=LONG_POLL_S + TRY_DEADLINE_S)
-            if told:  # else it is not needed yet
-                return _identity_decoder.decode(told)
+            answer = await self._call("POST", path, deadline_s=LONG_POLL_S + TRY_DEADLINE_S)
+            if answer:  # else it is not needed yet
+                return _identity_decoder.decode(answer)
 
     async def commands(self, after: int) -> list[Command]:
         """The next commands for this rank, waiting for them; empty after a while without any."""

@@ -76,8 +76,8 @@ def _number(request: Any) -> str:
         return ""
     if request.auto:
         return "auto"
-    told = f"at least {request.minimum}" if request.exact is None else f"exactly {request.exact}"
-    return told if request.for_s is None else f"{told} for {request.for_s:g} s"
+    message = f"at least {request.minimum}" if request.exact is None else f"exactly {request.exact}"
+    return message if request.for_s is None else f"{message} for {request.for_s:g} s"
 
 
 _CURRENT: ContextVar[Asked | None] = ContextVar("asked", default=None)

@@ -97,8 +97,8 @@ def refuse_word(caller: Caller, department: Department) -> None:
     policy = department.web or WebPolicy()
     if not may_tell(policy, caller.user, caller.role):
         whose = balancers_of(department.name, policy)
-        told = f"reports by {caller.user} do not count ({whose}); those of managers and operators do"
-        raise Refused("denied", f"user: {told}", "user")
+        message = f"reports by {caller.user} do not count ({whose}); those of managers and operators do"
+        raise Refused("denied", f"user: {message}", "user")
 
 
 # -------------------------------------------------------------------------------------------------------------- submission

@@ -249,8 +249,8 @@ class Desk:
         if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, wanted):
             may = f"{CHANGES_BURST:g} may be after a pause, and {CHANGES_PER_S:g} a second"
             wait_s = min(wanted, CHANGES_BURST) / CHANGES_PER_S
-            told = f"{wanted} more tasks to {verb}, and {may}: try again in {wait_s:g} s, with fewer"
-            raise Refused("limit", f"jobs: {told}", "jobs")
+            message = f"{wanted} more tasks to {verb}, and {may}: try again in {wait_s:g} s, with fewer"
+            raise Refused("limit", f"jobs: {message}", "jobs")
         facts = compose.change_facts(self._core, caller, verb, plan) if wanted else []
         for start in range(0, len(facts), PIECE_MAX):
             piece = facts[start : start + PIECE_MAX]

@@ -100,8 +100,8 @@ def _in_its_words(refused: Refused) -> Refused:
 def _refuse_other_orders(department: Department) -> None:
     if not keeps_times(department):
         order = f'{department.name} has order = "{order_of(department)}", which keeps no times'
-        told = f'kind: {order}; leases need order = "{ORDER}"'
-        raise Refused("invalid", told, "kind")
+        message = f'kind: {order}; leases need order = "{ORDER}"'
+        raise Refused("invalid", message, "kind")
 
 
 def _start(
@@ -138,8 +138,10 @@ def _window(asked: r.LeaseCreate, now: float, skew_max_s: float) -> tuple[float,
     start = max(asked.start_at or now, now)
     field, last = ("start_at", start) if asked.deadline_at is None else ("deadline_at", asked.deadline_at)
     if last > now + HORIZON_S:
-        told = f"{field}: {utc(last)} is more than {HORIZON_S / 86400:g} days ahead: the hosts of that time are unknown"
-        raise Refused("invalid", told, field)
+        message = (
+            f"{field}: {utc(last)} is more than {HORIZON_S / 86400:g} days ahead: the hosts of that time are unknown"
+        )
+        raise Refused("invalid", message, field)
     if asked.deadline_at is None:
         return start, start
     if asked.deadline_at - asked.duration_s < start:
@@ -241,21 +243,21 @@ def _refusal(
     if later is not None:
         earliest = r.LeaseOffer(nodes=wanted.part.nodes, start_at=later, end_at=later + lasts_s)
     field = {"advance": "start_at", "deadline": "deadline_at"}.get(asked.kind, "kind")
-    told = f"{field}: {_collides(collision)}; {_instead(earliest, smaller)}"
+    message = f"{field}: {_collides(collision)}; {_instead(earliest, smaller)}"
     details = r.LeaseRefusal(at=collision.at, collides_with=collision.leases, earliest=earliest, smaller=smaller)
-    return Refused("conflict", told, field, details)
+    return Refused("conflict", message, field, details)
 
 
 def _too_few_now(wanted: Slot, found: immediate_lease.Standing) -> Refused:
     """Rule 2: of an immediate lease that fits into the timetable and has no hosts now."""
     part = wanted.part
     needs = f"{count(part.nodes, 'host')} with room for {words(part.size)}"
-    told = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
+    message = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
     smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
     instead = f"{ways} a time to come (start_at, deadline_at), or best-effort"
     details = r.LeaseRefusal(at=wanted.start, collides_with=found.leases, smaller=smaller)
-    return Refused("conflict", f"{told}: {', '.join(found.blockers)}; {instead}", "kind", details)
+    return Refused("conflict", f"{message}: {', '.join(found.blockers)}; {instead}", "kind", details)
 
 
 def _smaller(table: Timetable, wanted: Slot, start_max: float, nodes_max: int) -> tuple[int, float]:
@@ -273,8 +275,8 @@ def _too_large(department: Department, table: Timetable, wanted: Slot) -> Refuse
     maximum = certain(department)[1]
     limit = "" if maximum is None else f"; {department.name} may hold {maximum} of all hosts"
     size = f"{count(part.nodes, 'host')} with {words(part.size)} each"
-    told = f"nodes: {size}; {able} can be counted on"
-    return Refused("invalid", f"{told}{limit} (hosts that are lost or cordoned do not count)", "nodes")
+    message = f"nodes: {size}; {able} can be counted on"
+    return Refused("invalid", f"{message}{limit} (hosts that are lost or cordoned do not count)", "nodes")
 
 
 def _collides(collision: Collision) -> str:
@@ -314,8 +316,8 @@ def named(core: AdmissionCore, caller: Caller, name: str) -> Job:
     if job.lease is None:
         raise Refused("invalid", f"lease: {name} is a job, not a lease: `phoenix cancel` ends jobs", "lease")
     if caller.role == "user" and job.user != caller.user:
-        told = f"lease {name} is {job.user}'s: its owner or a manager of {job.dept} may do that"
-        raise Refused("denied", told, "lease")
+        message = f"lease {name} is {job.user}'s: its owner or a manager of {job.dept} may do that"
+        raise Refused("denied", message, "lease")
     return job
 
 
@@ -340,8 +342,8 @@ def extend(
     assert department is not None
     most_s = (department.batch or BatchPolicy()).walltime_max_s
     if longer_s > most_s:
-        told = f"it would last {longer_s:g} s in all, and {job.dept} allows {most_s:g} s"
-        raise Refused("invalid", f"{_field(asked)}: {told}", _field(asked))
+        message = f"it would last {longer_s:g} s in all, and {job.dept} allows {most_s:g} s"
+        raise Refused("invalid", f"{_field(asked)}: {message}", _field(asked))
     if lease.local:
         _refuse_collision(core, department, asked, job, (lasts_s, longer_s), now, drafted)
     request = f"{asked.request}{DIGEST_MARK}{digest}" if asked.request else ""
@@ -357,12 +359,12 @@ def _wanted_s(asked: r.LeaseExtend, lease: f.Lease, lasts_s: float) -> float:
     if asked.until_at is None:
         return lasts_s + (asked.by_s or 0.0)
     if not lease.local:
-        told = f"until_at: the start of best-effort lease {asked.lease} is unknown: give a duration"
-        raise Refused("invalid", told, "until_at")
+        message = f"until_at: the start of best-effort lease {asked.lease} is unknown: give a duration"
+        raise Refused("invalid", message, "until_at")
     wanted_s = asked.until_at - lease.start_at
     if wanted_s < lasts_s:
-        told = f"until_at: it lasts until {utc(lease.start_at + lasts_s)} already, and a lease is not shortened"
-        raise Refused("invalid", f"{told}: cancel it when it is no longer needed", "until_at")
+        message = f"until_at: it lasts until {utc(lease.start_at + lasts_s)} already, and a lease is not shortened"
+        raise Refused("invalid", f"{message}: cancel it when it is no longer needed", "until_at")
     return wanted_s
 
 
@@ -384,9 +386,9 @@ def _refuse_collision(
     if collision is None:
         return
     field, latest = _field(asked), collision.at
-    told = f"{field}: {_collides(collision)}; it can last until {utc(latest)} at the latest"
+    message = f"{field}: {_collides(collision)}; it can last until {utc(latest)} at the latest"
     details = r.LeaseRefusal(at=collision.at, collides_with=collision.leases, latest_end_at=latest)
-    raise Refused("conflict", told, field, details)
+    raise Refused("conflict", message, field, details)
 
 
 def granted(core: AdmissionCore, name: str, asked: r.LeaseCreate | None, now: float) -> r.LeaseGranted:

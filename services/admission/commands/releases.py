@@ -118,10 +118,10 @@ def _checked(content: Release) -> Release:
     """Rule 5.  Raises `Refused`."""
     data = msgspec.json.encode(content)
     if len(data) > CONTENT_MAX_BYTES:
-        told = (
+        message = (
             f"the release has {len(data)} bytes as JSON; {CONTENT_MAX_BYTES} are possible: put large things into files"
         )
-        raise Refused("invalid", told, "environment")
+        raise Refused("invalid", message, "environment")
     try:
         return msgspec.json.decode(data, type=Release)
     except msgspec.ValidationError as error:  # the configuration's texts are freer than a fact's

@@ -52,8 +52,8 @@ class Gate:
             return
 
         def record() -> AuditRecord:
-            told = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
-            return msgspec.structs.replace(self._record(asked, "refused"), **told)
+            fields = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
+            return msgspec.structs.replace(self._record(asked, "refused"), **fields)
 
         self._sparingly.note(asked.user or f"@{asked.peer}", record)
 

@@ -31,16 +31,18 @@ def service_of(
     if policy.order != "svmsched":
         for field in ("service", "short"):
             if getattr(request, field):
-                told = f'{field}: {department.name} does not share its hosts among services (order = "{policy.order}")'
-                raise Refused("invalid", told, field)
+                message = (
+                    f'{field}: {department.name} does not share its hosts among services (order = "{policy.order}")'
+                )
+                raise Refused("invalid", message, field)
         return ""
     known = sorted(policy.services)
     if not request.service and len(known) != 1:
         raise Refused("invalid", f"service: name the service of the job: one of {', '.join(known)}", "service")
     service = request.service or known[0]
     if service not in policy.services:
-        told = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
-        raise Refused("unknown", told, "service")
+        message = f"service: {department.name} has no service {service!r}; it has: {', '.join(known)}"
+        raise Refused("unknown", message, "service")
     if must_comply(policy, walltime_s, short=request.short, best_effort=best_effort or request.best_effort):
         _refuse_larger_than_share(service, department, policy, capacity, shape)
     return service
@@ -60,6 +62,6 @@ def _refuse_larger_than_share(
     if shares.complies(service, much):
         return
     need, granted = percent(shares.usage(much)), percent(shares.granted[service])
-    told = f"service: the job needs {need:g} % of {words(whole)}, and the share of {service} is"
+    message = f"service: the job needs {need:g} % of {words(whole)}, and the share of {service} is"
     rest = f"{granted:g} %: it could never start (one of at most {policy.short_s:g} s could)"
-    raise Refused("invalid", f"{told} {rest}", "service")
+    raise Refused("invalid", f"{message} {rest}", "service")

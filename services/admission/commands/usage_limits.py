@@ -71,8 +71,8 @@ def _refuse_alone(bound: Bound, dept: str, exceeded: tuple[str, int, int]) -> No
     limit, most, needed = exceeded
     field, noun = _ASKED.get(limit, (None, "running job"))
     name = _OF_DEPARTMENT.get(limit, limit) if bound.account == WHOLE else limit
-    told = f"the job needs {needed} {noun}, and {_who(bound.account, dept)} may have {most} at once ({name})"
-    raise Refused("limit", f"{field or 'job'}: {told}: it could never start", field)
+    message = f"the job needs {needed} {noun}, and {_who(bound.account, dept)} may have {most} at once ({name})"
+    raise Refused("limit", f"{field or 'job'}: {message}: it could never start", field)
 
 
 def _refuse_too_many(
@@ -87,8 +87,10 @@ def _refuse_too_many(
     )
     if has + count > most:
         asked = f"{count} more" if count > 1 else "one more"
-        told = f"{_who(account, dept)} may have {most} jobs waiting or running (jobs_submitted_max) and has {has}"
-        raise Refused("limit", f"{told}: {asked} would exceed it; wait, or cancel some", "array" if is_array else None)
+        message = f"{_who(account, dept)} may have {most} jobs waiting or running (jobs_submitted_max) and has {has}"
+        raise Refused(
+            "limit", f"{message}: {asked} would exceed it; wait, or cancel some", "array" if is_array else None
+        )
 
 
 def _who(account: Account, dept: str) -> str:

@@ -163,8 +163,8 @@ def _refuse_gpus(request: JobSubmit, capacity: Capacity) -> None:
     if request.gpus:
         each, field = _gpus(request, request.nodes or request.tasks), "gpus"
         if request.nodes and request.gpus % request.nodes:
-            told = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
-            raise Refused("invalid", f"{told}; gpus_per_node says how many a node has", "gpus")
+            message = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
+            raise Refused("invalid", f"{message}; gpus_per_node says how many a node has", "gpus")
     if each > capacity.most.gpus:
         asked = f"{field}: no host has {count(each, 'GPU')}"
         raise Refused("invalid", f"{asked} (the most is {capacity.most.gpus})", field)

@@ -140,7 +140,7 @@ def _of_job(
 def _of_instance(
     unit: Unit, rank: int, web: WebPolicy, grace_s: float, release: Release, secrets: Mapping[str, str]
 ) -> Boot:
-    told = {"PHOENIX_RELEASE": str(unit.release), "PHOENIX_IMAGE": release.image}
+    fields = {"PHOENIX_RELEASE": str(unit.release), "PHOENIX_IMAGE": release.image}
     return Boot(
         kind="instance",
         unit=unit.id,
@@ -154,7 +154,7 @@ def _of_instance(
         nodes=unit.hosts,
         script=COMMAND_SCRIPT if release.command else None,
         argv=release.command,
-        environment={**release.environment, **told},
+        environment={**release.environment, **fields},
         secrets=dict(secrets),
         port=web.port or None,
         grace_s=grace_s,

@@ -89,18 +89,18 @@ class CheckpointCalls:
     async def say(self, request: web.Request, guest: Guest) -> web.Response:
         """Rules 1 to 3."""
         _speaker(guest)
-        told = decoded(request, guest.body, CheckpointBody)
+        body = decoded(request, guest.body, CheckpointBody)
         limits = compose.adopted(self._core).limits
-        packed = await self._checkpoints.pack(guest.unit, told.files, limits)
+        packed = await self._checkpoints.pack(guest.unit, body.files, limits)
         fact = f.CheckpointReported(
             unit=guest.unit,
             attempt=guest.attempt,
             payload=packed.key,
             files=packed.files,
             size_bytes=packed.size_bytes,
-            percent=told.percent,
-            progress=told.progress,
-            request=told.id or secrets.token_hex(8),
+            percent=body.percent,
+            progress=body.progress,
+            request=body.id or secrets.token_hex(8),
         )
         before = self.current(guest.unit)
         try:

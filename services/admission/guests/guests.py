@@ -423,9 +423,9 @@ class Guests:
         return reply({"commands": found})
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
-        told = decoded(request, guest.body, EventsBody)
+        body = decoded(request, guest.body, EventsBody)
         try:
-            self._launches.add_events(guest.life, guest.rank, request.match_info["id"], told)
+            self._launches.add_events(guest.life, guest.rank, request.match_info["id"], body)
         except Full:
             raise Refused("unavailable", "earlier input has not been read yet: try again later") from None
         return no_content()
@@ -440,8 +440,8 @@ class Guests:
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        told = decoded(request, guest.body, SignalBody)
-        self._launches.signal(guest.life, request.match_info["id"], told.signal)
+        body = decoded(request, guest.body, SignalBody)
+        self._launches.signal(guest.life, request.match_info["id"], body.signal)
         return no_content()
 
 

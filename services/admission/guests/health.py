@@ -57,17 +57,17 @@ class HealthCalls:
 
     async def usage(self, request: web.Request, guest: Guest) -> web.Response:
         _only_instances(guest)
-        told = decoded(request, guest.body, GuestUsage)
+        body = decoded(request, guest.body, GuestUsage)
         now = self._shell.now()
         if guest.known.began_at is not None:  # rule 1
-            self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), told, now)
-        if told.ready is not None:
+            self._usages.hear(guest.known.dept, (guest.unit, guest.attempt, guest.rank), body, now)
+        if body.ready is not None:
             word = f.InstanceReported(
                 unit=guest.unit,
                 attempt=guest.attempt,
-                state="ready" if told.ready else "unready",
+                state="ready" if body.ready else "unready",
                 by="guest",
-                why="" if told.ready else shown(told.answer)[:WHY_MAX],
+                why="" if body.ready else shown(body.answer)[:WHY_MAX],
             )
             try:
                 await self._say(word)
@@ -81,15 +81,15 @@ class HealthCalls:
 
     async def ended(self, request: web.Request, guest: Guest) -> web.Response:
         _only_instances(guest)
-        told = decoded(request, guest.body, EndedBody)
+        body = decoded(request, guest.body, EndedBody)
         word = f.InstanceReported(
             unit=guest.unit,
             attempt=guest.attempt,
             state="ended",
             by="guest",
-            exit=told.exit,
-            signal=told.signal,
-            oom=told.oom,
+            exit=body.exit,
+            signal=body.signal,
+            oom=body.oom,
             said=await self._said(guest),
         )
         try:

@@ -185,11 +185,13 @@ class Launches:
     def _check(self, attempt: _Attempt, body: LaunchBody, held: int, most: int) -> None:
         """Rule 5.  Raises `Refused`."""
         if problem := problem_of_exec(body.argv, body.environment):
-            field, told = problem
-            raise Refused("invalid", told, field)
+            field, message = problem
+            raise Refused("invalid", message, field)
         if most > RANK_TASKS_MAX:
-            told = f"{body.tasks} tasks are {most} on one node of this job, and at most {RANK_TASKS_MAX} are possible"
-            raise Refused("limit", told, "tasks")
+            message = (
+                f"{body.tasks} tasks are {most} on one node of this job, and at most {RANK_TASKS_MAX} are possible"
+            )
+            raise Refused("limit", message, "tasks")
         if attempt.held_bytes + held > HELD_MAX_BYTES or self._held_bytes + held > HELD_IN_ALL_MAX_BYTES:
             raise Refused("limit", "nodes have not yet fetched the previous launch: launch this again when they have")
 

@@ -67,8 +67,8 @@ class JobUsages:
             raise HttpError(
                 400, Refused("invalid", "only a job's guest reports this; an instance's reports usage", "unit")
             )
-        told = decoded(request, guest.body, JobUsage)
-        self.hear(guest, told.cpu_seconds, told.max_rss_mb)
+        body = decoded(request, guest.body, JobUsage)
+        self.hear(guest, body.cpu_seconds, body.max_rss_mb)
         return no_content()
 
     def hear(self, guest: Guest, cpu_seconds: float, max_rss_mb: float | None) -> None:

@@ -332,9 +332,9 @@ class HttpDoor:
         name = request.match_info["name"]
         data = await self._files.get(found.unit, found.stored, name)
         if data is None:
-            told = await self._told_removed(found)
+            answer = await self._told_removed(found)
             kept = f"attempt {found.attempt} of {found.unit} kept no file {name[:200]}"
-            raise Refused("unknown", f"{kept}; what it kept was {told}" if told else kept, "name")
+            raise Refused("unknown", f"{kept}; what it kept was {answer}" if answer else kept, "name")
         return web.Response(body=data, content_type="application/octet-stream")
 
     async def _told_removed(self, found: Readable) -> str:

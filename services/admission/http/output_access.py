@@ -82,7 +82,7 @@ async def locate(
         )
     number = _attempt(attempt)
     job = core.job(unit)
-    told: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     if job is not None:
         _check(caller, unit, job.dept, job.user)
         if unit == job_of(unit) and job.is_array:
@@ -92,18 +92,18 @@ async def locate(
             if job.left:
                 raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
             # its units are forgotten, not its output
-            told = await _ask_monitor(session, monitor, headers, caller, unit)
+            answer = await _ask_monitor(session, monitor, headers, caller, unit)
     else:
-        told = await _ask_monitor(session, monitor, headers, caller, unit)
+        answer = await _ask_monitor(session, monitor, headers, caller, unit)
     known = core.unit(unit)
-    had = known.attempt if known is not None else _number(told.get("attempt"))
+    had = known.attempt if known is not None else _number(answer.get("attempt"))
     if number is not None and had is not None and number > had:
         raise Refused("unknown", f"attempt: {unit} has had {had}", "attempt")
     if number is None:
         number = known.attempt if known is not None else await _newest(outputs, unit)
-    ranks = job.nodes if job is not None else _number(told.get("nodes"))
-    dept = job.dept if job is not None else _text(told.get("department")) or ""
-    ended_at = known.ended_at if known is not None else seconds(told.get("ended_at"))
+    ranks = job.nodes if job is not None else _number(answer.get("nodes"))
+    dept = job.dept if job is not None else _text(answer.get("department")) or ""
+    ended_at = known.ended_at if known is not None else seconds(answer.get("ended_at"))
     return Readable(unit, number, stored_under(known, number), RANKS_MAX if ranks is None else ranks, dept, ended_at)
 
 

@@ -196,8 +196,8 @@ class Outputs:
     async def _walk(self, stream: StreamId, known: _Stream) -> None:
         """Find the parts from their chain.  An empty stream stays unknown: its first byte may be on its way."""
         starts: list[int] = []
-        told = await self._get(stream.first) if is_instance(stream.unit) else None
-        end = int(told) if told and told.isdigit() else 0
+        answer = await self._get(stream.first) if is_instance(stream.unit) else None
+        end = int(answer) if answer and answer.isdigit() else 0
         while (part := await self._get(stream.part(end))) is not None and part:
             starts.append(end)
             end += len(part)

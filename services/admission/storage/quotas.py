@@ -139,9 +139,9 @@ class Shares(Objects, Collector):
         known = config.department(department) if config is not None else None
         if config is None or known is None:
             return 0
-        said = {d.name: d.store_share for d in config.departments if d.store_share is not None}
-        others = len(config.departments) - len(said)
-        part = said.get(department, max(0.0, 1.0 - sum(said.values())) / max(1, others))
+        fields = {d.name: d.store_share for d in config.departments if d.store_share is not None}
+        others = len(config.departments) - len(fields)
+        part = fields.get(department, max(0.0, 1.0 - sum(fields.values())) / max(1, others))
         return int(self._limit * (1 - RESERVE) * part)
 
     def told(self, department: str) -> Used:

@@ -216,8 +216,8 @@ class ExecutorEdge(Edge):
         took_s = time.monotonic() - began
         self._metrics.called(method_of(call), result.outcome.value, took_s)
         if self._service.log.is_debug:
-            told = {"method": method_of(call), **_about(call), "outcome": result.outcome.value}
-            self._service.log.debug("OpenNebula called", **told, seconds=round(took_s, 6))
+            fields = {"method": method_of(call), **_about(call), "outcome": result.outcome.value}
+            self._service.log.debug("OpenNebula called", **fields, seconds=round(took_s, 6))
         self._note(result)
         self._observe(result)
         if self._poller is not None:

@@ -167,7 +167,7 @@ class Picture:
             compared = [(code, count, since) for code, count, since, _ in reasons]
             if name not in self.waiting or self._reasons.get(name) != compared:  # rule 2
                 self._reasons[name] = compared
-                told = {
+                fields = {
                     code: {
                         "count": count,
                         "oldest_s": round(max(0.0, now - since), 3),
@@ -176,7 +176,7 @@ class Picture:
                     }
                     for code, count, since, reason in reasons
                 }
-                self.waiting[name] = Part(self.version, kept_json(told))
+                self.waiting[name] = Part(self.version, kept_json(fields))
 
     def _row(self, unit: str) -> bytes:
         sentence = sentences.sentence(self.views.waiting.units[unit].reason)

@@ -41,13 +41,13 @@ class KeptSessions:
         """Rules 2 and 3."""
         try:
             with self.path.open("rb") as file:
-                told = msgspec.json.decode(file.read(BYTES_MAX), type=dict[str, Pass])
+                content = msgspec.json.decode(file.read(BYTES_MAX), type=dict[str, Pass])
         except FileNotFoundError:
             return
         except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
             self._say("browsers' sessions are not read: people log in again", error)
             return
-        self.sessions.restore(told, cloud)
+        self.sessions.restore(content, cloud)
 
     async def keep(self) -> None:
         """Return when all that has changed so far is on file."""

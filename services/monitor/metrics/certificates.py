@@ -102,8 +102,8 @@ class Certificates(Collector):
         except _UNSEEN as error:
             self._failures[endpoint.name] += 1
             if endpoint.name not in self._failing:
-                told = message_of(error)
-                self.log.warning("certificate not checked", endpoint=endpoint.name, host=endpoint.host, error=told)
+                message = message_of(error)
+                self.log.warning("certificate not checked", endpoint=endpoint.name, host=endpoint.host, error=message)
             self._failing.add(endpoint.name)
             return False
         self._failing.discard(endpoint.name)

@@ -115,5 +115,5 @@ class Scrape:
             async with ClientSession(timeout=ClientTimeout(total=SCRAPE_S)) as session, session.get(url) as answer:
                 return web.Response(body=await answer.read(), content_type="text/plain", charset="utf-8")
         except (ClientError, TimeoutError) as error:
-            told = message_of(error)
-            raise Fault(503, "unavailable", f"{process} does not answer: {told}") from error
+            message = message_of(error)
+            raise Fault(503, "unavailable", f"{process} does not answer: {message}") from error

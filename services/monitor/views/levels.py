@@ -76,22 +76,22 @@ class Levels:
 
     def measured(self, data: bytes) -> None:
         try:
-            told = _measures.decode(data)
+            message = _measures.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
         now = self._clock()
         self._use = {key: one for key, one in self._use.items() if now - one[0] <= STALE_S}
-        for one in told.instances:
+        for one in message.instances:
             key = (one.unit, one.attempt)
             if key in self._use or len(self._use) < MEASURED_MAX:
                 self._use[key] = now, one.utilisation, one.memory_mb
 
     def measured_jobs(self, data: bytes) -> None:
         try:
-            told = _job_measures.decode(data)
+            message = _job_measures.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
-        for one in told.jobs:
+        for one in message.jobs:
             self._jobs.pop((one.unit, one.attempt), None)
             self._jobs[one.unit, one.attempt] = one
         while len(self._jobs) > MEASURED_MAX:
@@ -106,15 +106,15 @@ class Levels:
         if not self._bytes.of(f"{department}.{user}", now).take(now, len(data)):
             return
         try:
-            told = signals.decode("sessions", data)
+            message = signals.decode("sessions", data)
         except Malformed:
             return
         known = self._open.get(department, {}).items()
-        mine = user, told.source
+        mine = user, message.source
         others = {source: one for source, one in known if source != mine and now - one[0] <= STALE_S}
         own = [sessions for (name, _), (_, sessions) in others.items() if name == user]
-        if len(own) < SOURCES_MAX and sum(map(len, own)) + len(told.sessions) <= SESSIONS_MAX:
-            others[mine] = now, told.sessions
+        if len(own) < SOURCES_MAX and sum(map(len, own)) + len(message.sessions) <= SESSIONS_MAX:
+            others[mine] = now, message.sessions
         self._open[department] = others
 
     def of(self, unit: str, attempt: int) -> Level:

@@ -91,8 +91,8 @@ def _encoded(records: list[AuditRecord]) -> bytes:
 
 
 def _as_text(record: AuditRecord) -> AuditRecord:
-    told = {name: value for name, value in msgspec.structs.asdict(record).items() if isinstance(value, str)}
-    texts = {name: _text(value) for name, value in told.items() if not value.isascii()}
+    fields = {name: value for name, value in msgspec.structs.asdict(record).items() if isinstance(value, str)}
+    texts = {name: _text(value) for name, value in fields.items() if not value.isascii()}
     return msgspec.structs.replace(record, names=tuple(map(_text, record.names)), **texts)
 
 
@@ -102,8 +102,8 @@ def _text(value: str) -> str:
 
 def _tokenless(record: AuditRecord) -> AuditRecord:
     """Rule 2."""
-    told = {name: _TOKEN.sub(r"\1…", getattr(record, name)) for name in ("kind", "peer", "client", "message")}
-    return msgspec.structs.replace(record, names=tuple(_TOKEN.sub(r"\1…", name) for name in record.names), **told)
+    fields = {name: _TOKEN.sub(r"\1…", getattr(record, name)) for name in ("kind", "peer", "client", "message")}
+    return msgspec.structs.replace(record, names=tuple(_TOKEN.sub(r"\1…", name) for name in record.names), **fields)
 
 
 class Sparingly:
