@@ -6,8 +6,9 @@ import argparse
 from typing import Any, Final
 
 from phoenix.cli import cloud, health_notes, printing, tables, units
+from schemas.words import have_time_to_save
 from services.domain import text as sentences
-from services.domain.text import told_grace, told_shares
+from services.domain.text import shares
 
 HELP: Final = """examples:
   phoenix departments           demand, quota and hosts held
@@ -81,7 +82,7 @@ def _release(one: dict[str, Any]) -> str:
 
 def _short(one: dict[str, Any]) -> str:
     """Of a department that may keep fewer hosts than it wants, since others keep or have them."""
-    why, demand = told_shares.of_row(one), units.count(int(one.get("hosts_demanded") or 0), "host")
+    why, demand = shares.of_row(one), units.count(int(one.get("hosts_demanded") or 0), "host")
     return f"{one['department']} wants {demand} and may keep {one['hosts_quota']}: {why}" if why else ""
 
 
@@ -91,7 +92,9 @@ def _savers(one: dict[str, Any]) -> str:
     if not found:
         return ""
     hosts, by = units.count(len(found), "host"), found[-1]["by"]
-    return f"{one['department']} waits for {hosts} until {by} at the latest: {told_grace.have(x['job'] for x in found)}"
+    return (
+        f"{one['department']} waits for {hosts} until {by} at the latest: {have_time_to_save(x['job'] for x in found)}"
+    )
 
 
 def _row(one: dict[str, Any]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import count
 from phoenix.cli.states import FINAL
 from services.domain import text as sentences
-from services.domain.text import told_foreseen
+from services.domain.text.starts import MARKS
 
 STATES: Final = (
     "pending",
@@ -107,7 +107,7 @@ def render(lines: list[list[Any]], total: int, known: dict[str, Any] | None = No
 def _start(word: dict[str, Any] | None, now: float) -> str:
     """In how long: `12m05s` if that is planned, `~12m05s` if it is so by time limits."""
     at = units.seconds(word.get("start_at")) if word is not None else None
-    return "" if word is None or at is None else f"{told_foreseen.MARKS.get(word['sure'], '')}{units.span(at - now)}"
+    return "" if word is None or at is None else f"{MARKS.get(word['sure'], '')}{units.span(at - now)}"
 
 
 def in_utc(job: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
 from schemas import control_characters
 from services.domain import text as sentences
-from services.domain.text import facts, told_foreseen
+from services.domain.text import facts
+from services.domain.text.starts import when_it_starts
 
 _WHOLE_S: Final = 60.0  # below it hundredths of a CPU second are worth telling
 UNITS_SHOWN: Final = 50  # elements of an array that the text lists; --json has all
@@ -125,7 +126,7 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     if job.get("reason"):
         found.append(("reason", sentences.sentence(job["reason"])))
     if job.get("start"):
-        found.append(("starts", told_foreseen.starts(job["start"], time.time(), sentences.sentence)))
+        found.append(("starts", when_it_starts(job["start"], time.time(), sentences.sentence)))
     return [
         (label, control_characters.shown(value)) for label, value in found
     ]  # one line each, whatever a guest has noted

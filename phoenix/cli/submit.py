@@ -22,8 +22,7 @@ from phoenix.cli import cloud, environment, printing, sbatch, waiting
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import query
 from phoenix.cli.retrying import ask_again
-from services.domain.text import told_grace
-from services.domain.text.params import Params
+from schemas.words import claim_waits
 
 _DASHES: Final = "\0--"  # no argument of a process can hold it
 _TRAILING: Final = {"--json": 0, "--wait": 0, "-W": 0, "--data": 1, "--as": 1, "--department": 1}
@@ -88,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 def tell_cost(answer: dict[str, Any]) -> None:
     """Of a job with a grace of its own: what that costs others."""
-    cost = told_grace.cost(Params(answer))
+    cost = claim_waits(answer.get("claim_waits_s"))
     if cost:
         print(f"phoenix: {cost}", file=sys.stderr)
 

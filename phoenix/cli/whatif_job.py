@@ -16,8 +16,8 @@ from phoenix.cli import cloud, printing, sbatch, units
 from phoenix.cli import submit as submission
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import query
-from services.domain.text import capital, sentence, told_grace
-from services.domain.text.params import Params
+from schemas.words import claim_waits
+from services.domain.text import capital, sentence
 
 _CONTENT: Final = (
     "script",
@@ -81,7 +81,7 @@ def render(answer: dict[str, Any]) -> str:
     lines += [
         f"  With {_option(each)} {_when(each['forecast'], answer)}." for each in answer["variants"][:VARIANTS_SHOWN]
     ]
-    cost = told_grace.cost(Params(answer))
+    cost = claim_waits(answer.get("claim_waits_s"))
     lines += [f"  {capital(cost)}"] if cost else []
     lines.append("Nothing was submitted.")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from phoenix.cli.errors import UNREACHABLE, CliError
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import entity, named
 from services.domain import text as sentences
-from services.domain.text import told_foreseen
+from services.domain.text.starts import when_it_starts
 
 HELP: Final = """examples:
   phoenix why 17           the reasons, ranked, what would unblock it, and when it starts
@@ -107,7 +107,7 @@ def render(answer: dict[str, Any], now: float = 0.0) -> str:
         if remedy:
             lines.append(f"     To unblock it: {_named(remedy, answer)}")
     if answer.get("start"):
-        lines.append(f"  When it starts: {told_foreseen.starts(answer['start'], now, sentences.sentence)}.")
+        lines.append(f"  When it starts: {when_it_starts(answer['start'], now, sentences.sentence)}.")
     return "\n".join(lines + _extra(answer))
 
 

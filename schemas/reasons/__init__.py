@@ -37,6 +37,6 @@ BY_CODE: Final[dict[str, type[AnyReason]]] = {tag(cls): cls for cls in REASONS}
 Kind: TypeAlias = type[AnyReason]
 
 if TYPE_CHECKING:
-    Reason: TypeAlias = AnyReason  # who has one may say its words; nobody takes a hundred types apart
+    Reason: TypeAlias = AnyReason  # its words are methods; no code distinguishes a hundred types
 else:
     Reason = Union  # as it is read

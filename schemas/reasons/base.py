@@ -6,7 +6,8 @@ Rules
   1. A reason is frozen, and its `code` is its tag.  Numbers and ids are its fields, no prose; what is not known is None, or
      empty, and is not written.
   2. Its words stand in its class: a few for a column (`COLUMN`), a sentence (`SENTENCE`) and what would unblock it (`REMEDY`,
-     empty if nothing would), for whoever has no numbers.
+     empty if nothing would), without numbers; where these make a better sentence, `column`, `sentence` and `remedy`
+     are its own.  They never raise: a number that is not known reads as `?`.
   3. Reasons explain.  No decision and no account reads one: what a decision needs is a field of a fact.
 """
 
@@ -17,6 +18,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from schemas.causes import Basis, Cause
+from schemas.words import with_details
 
 
 class AnyReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code"):
@@ -25,6 +27,18 @@ class AnyReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     REMEDY: ClassVar[str] = ""
     CAUSE: ClassVar[Cause] = Cause.OTHER  # of an attempt that was closed for it, as the fact has it
     BASIS: ClassVar[Basis] = Basis.LOAD  # of a demand, as the fact has it
+
+    def column(self) -> str:
+        """A few words."""
+        return self.COLUMN
+
+    def sentence(self) -> str:
+        """In full, with its numbers.  It begins small and ends without a full stop."""
+        return with_details(self.SENTENCE, fields(self))
+
+    def remedy(self) -> str:
+        """What would unblock it, or an empty string."""
+        return self.REMEDY
 
     @property
     def ended_by(self) -> Cause:

@@ -1,10 +1,14 @@
-"""Why a department may keep so many hosts, why one is granted, given back or seized, and what batch departments demand."""
+"""Why a department may keep its number of hosts, why one is granted, returned or seized, and what batch departments demand."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from schemas.reasons.base import AnyReason
+from schemas.units import count
+from schemas.words import are, general, have_time_to_save, known, names, span
+
+HOSTS_SHOWN: Final = 8
 
 
 class WebDemand(AnyReason, frozen=True, kw_only=True, tag="web_demand"):
@@ -18,6 +22,15 @@ class WebDemand(AnyReason, frozen=True, kw_only=True, tag="web_demand"):
     demand: int | None = None
     held: int | None = None
 
+    def sentence(self) -> str:
+        if self.departments:
+            several = len(self.departments) > 1
+            want = "want more hosts than they hold" if several else "wants more hosts than it holds"
+            return f"{names(self.departments)} {want}"
+        if self.demand is None:
+            return f"{self.department} wants more hosts than it holds" if self.department else super().sentence()
+        return f"{known(self.department)} wants {count(self.demand, 'host')} and held {known(self.held)}"
+
 
 class WebShare(AnyReason, frozen=True, kw_only=True, tag="web_share"):
     """A web department has its part of what is short; this one keeps its own."""
@@ -30,15 +43,24 @@ class WebShare(AnyReason, frozen=True, kw_only=True, tag="web_share"):
     held: int | None = None
     quota: int | None = None
 
+    def sentence(self) -> str:
+        part = "their parts" if len(self.departments) > 1 else "its part"
+        less = f"what is short for web is divided, and {names(self.departments)} had less than {part}"
+        return less if self.departments else super().sentence()
+
 
 class IdleToBatch(AnyReason, frozen=True, kw_only=True, tag="idle_to_batch"):
-    """Nobody with precedence wants it: batch gets what is idle."""
+    """No department with precedence wants it: batch gets what is idle."""
 
     COLUMN = "idle"
-    SENTENCE = "nobody with precedence wants the host, so batch gets it"
+    SENTENCE = "no department with precedence wants the host, so batch gets it"
 
     department: str = ""
     held: int | None = None
+
+    def sentence(self) -> str:
+        gets = f"no department with precedence wants more, so {self.department} gets what is idle"
+        return gets if self.department else super().sentence()
 
 
 class Guarantee(AnyReason, frozen=True, kw_only=True, tag="guarantee"):
@@ -49,6 +71,12 @@ class Guarantee(AnyReason, frozen=True, kw_only=True, tag="guarantee"):
 
     guarantee: int | None = None
     held: int | None = None
+
+    def sentence(self) -> str:
+        if self.guarantee is None:
+            return super().sentence()
+        hosts = f"{count(self.guarantee, 'host')} {are(self.guarantee)} guaranteed to the department"
+        return f"{hosts}, and it held {known(self.held)}"
 
 
 class NoticeExpired(AnyReason, frozen=True, kw_only=True, tag="notice_expired"):
@@ -61,6 +89,11 @@ class NoticeExpired(AnyReason, frozen=True, kw_only=True, tag="notice_expired"):
     held: int | None = None
     quota: int | None = None
 
+    def sentence(self) -> str:
+        if self.quota is None:
+            return super().sentence()
+        return f"{known(self.department)} had notice, held {known(self.held)} and may keep {self.quota}"
+
 
 class Notice(AnyReason, frozen=True, kw_only=True, tag="notice"):
     """The department gives a host back because its quota is below what it holds."""
@@ -72,6 +105,11 @@ class Notice(AnyReason, frozen=True, kw_only=True, tag="notice"):
     held: int | None = None
     quota: int | None = None
 
+    def sentence(self) -> str:
+        if self.quota is None:
+            return super().sentence()
+        return f"{known(self.department)} held {known(self.held)} and may keep {self.quota}"
+
 
 class NotNeeded(AnyReason, frozen=True, kw_only=True, tag="not_needed"):
     """The department gives back a host that it has no use for."""
@@ -81,6 +119,11 @@ class NotNeeded(AnyReason, frozen=True, kw_only=True, tag="not_needed"):
 
     demand: int | None = None
     quarantine: str | None = None
+
+    def sentence(self) -> str:
+        if self.quarantine:
+            return f"it was idle and set apart ({self.quarantine})"
+        return super().sentence() if self.demand is None else f"the department wants only {count(self.demand, 'host')}"
 
 
 class BatchShare(AnyReason, frozen=True, kw_only=True, tag="batch_share"):
@@ -92,6 +135,14 @@ class BatchShare(AnyReason, frozen=True, kw_only=True, tag="batch_share"):
     department: str = ""
     held: int | None = None
 
+    def sentence(self) -> str:
+        """Another one wants more, or this one less: the reason does not tell which."""
+        return (
+            super().sentence()
+            if self.held is None
+            else f"{self.SENTENCE}, and {known(self.department)} held {self.held}"
+        )
+
 
 class DepartmentRemoved(AnyReason, frozen=True, kw_only=True, tag="department_removed"):
     """The department is not in the configuration any more."""
@@ -100,6 +151,10 @@ class DepartmentRemoved(AnyReason, frozen=True, kw_only=True, tag="department_re
     SENTENCE = "the department was removed from the configuration"
 
     department: str = ""
+
+    def sentence(self) -> str:
+        removed = f"department {self.department} was removed from the configuration"
+        return removed if self.department else super().sentence()
 
 
 class Cordoned(AnyReason, frozen=True, kw_only=True, tag="cordoned"):
@@ -110,6 +165,11 @@ class Cordoned(AnyReason, frozen=True, kw_only=True, tag="cordoned"):
     REMEDY = "phoenix hosts uncordon HOST"
 
     hosts: list[str] = []
+
+    def sentence(self) -> str:
+        if len(self.hosts) > HOSTS_SHOWN:  # `phoenix hosts` has them all
+            return f"{len(self.hosts)} hosts are cordoned"
+        return f"{names(self.hosts)} {are(len(self.hosts))} cordoned" if self.hosts else super().sentence()
 
 
 class Window(AnyReason, frozen=True, kw_only=True, tag="window"):
@@ -122,17 +182,28 @@ class Window(AnyReason, frozen=True, kw_only=True, tag="window"):
     department: str = ""
     window: str = ""
 
+    def sentence(self) -> str:
+        if not self.window:
+            return super().sentence()
+        return f'at these hours {known(self.department)} has "{self.window}"'
+
 
 class Lending(AnyReason, frozen=True, kw_only=True, tag="lending"):
     """A lender has its own hosts back, as its contract says."""
 
     COLUMN = "lending"
-    SENTENCE = "its owner wants it back, as they have agreed"
+    SENTENCE = "its owner reclaims it, as the contract allows"
     REMEDY = "phoenix lending"
 
     lender: str = ""
     borrower: str = ""
     notice_s: float | None = None
+
+    def sentence(self) -> str:
+        if not self.lender:
+            return super().sentence()
+        back = f"{self.lender} wants hosts back that it lent {known(self.borrower)}"
+        return f"{back}, on {general(self.notice_s)} s notice"
 
 
 class Queue(AnyReason, frozen=True, kw_only=True, tag="queue"):
@@ -144,6 +215,13 @@ class Queue(AnyReason, frozen=True, kw_only=True, tag="queue"):
     pending: int | None = None
     running: int | None = None
 
+    def sentence(self) -> str:
+        """Why demand is what it is, with numbers; without any, of a job before its first decision."""
+        if self.pending is None:
+            return "it is in the queue" if self.running is None else super().sentence()
+        jobs = f"{count(self.pending, 'job')} pending and {self.running or 0} running"
+        return jobs if self.pending or self.running else "no job is there"
+
 
 class HostsLeft(AnyReason, frozen=True, kw_only=True, tag="hosts_left"):
     """Hosts are on their way, and jobs there have time to save that they asked for."""
@@ -154,6 +232,12 @@ class HostsLeft(AnyReason, frozen=True, kw_only=True, tag="hosts_left"):
     hosts: int | None = None
     jobs: list[str] = []
     in_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.hosts is None:
+            return super().sentence()
+        when = f"in {span(self.in_s)} at the latest" if self.in_s is None or self.in_s > 0 else "now"
+        return f"{count(self.hosts, 'host')} on the way {are(self.hosts)} clear {when}: {have_time_to_save(self.jobs)}"
 
 
 HostReason: TypeAlias = (

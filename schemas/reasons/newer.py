@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 from schemas.reasons.base import AnyReason
+from schemas.words import with_details
 
 
 class Newer(AnyReason, frozen=True, kw_only=True, tag="newer"):
     """`named`: its code; `details`: its fields."""
 
     COLUMN = "other"
-    SENTENCE = "a newer version says why"
+    SENTENCE = "a newer version gives the reason"
 
     named: str
     details: dict[str, Any] = {}
+
+    def column(self) -> str:
+        return self.named.replace("_", " ")
+
+    def sentence(self) -> str:
+        return with_details(self.named.replace("_", " "), self.details)

@@ -6,6 +6,8 @@ from typing import TypeAlias
 
 from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
+from schemas.units import count
+from schemas.words import general, iso, known, names, span, with_details
 
 
 class FirstFit(AnyReason, frozen=True, kw_only=True, tag="first_fit"):
@@ -23,7 +25,7 @@ class HeadOfQueue(AnyReason, frozen=True, kw_only=True, tag="head_of_queue"):
 
 
 class Backfill(AnyReason, frozen=True, kw_only=True, tag="backfill"):
-    """It delays nobody for whom room is kept: job `head`, which starts in `gap_s`, or beside which `spare` hosts stay free; or
+    """It delays no job for which room is kept: job `head`, which starts in `gap_s`, or beside which `spare` hosts stay free; or
     `reserved` jobs."""
 
     COLUMN = "backfill"
@@ -34,12 +36,24 @@ class Backfill(AnyReason, frozen=True, kw_only=True, tag="backfill"):
     spare: int | None = None
     reserved: int | None = None
 
+    def sentence(self) -> str:
+        if self.gap_s is not None:
+            return f"it fitted into a gap of {span(self.gap_s)} without delaying job {known(self.head)}"
+        if self.head:
+            return f"it fitted beside the room that is kept for job {self.head}"
+        if self.reserved is None:
+            return super().sentence()
+        return f"it fitted in without delaying the {count(self.reserved, 'job')} before it for which room is kept"
+
 
 class ShortestFirst(AnyReason, frozen=True, kw_only=True, tag="shortest_first"):
     COLUMN = "shortest first"
     SENTENCE = "of the jobs that fitted it had the shortest time limit"
 
     limit_s: float | None = None
+
+    def sentence(self) -> str:
+        return self.SENTENCE if self.limit_s is None else f"{self.SENTENCE}, {span(self.limit_s)}"
 
 
 class ShareTurn(AnyReason, frozen=True, kw_only=True, tag="share_turn"):
@@ -52,9 +66,15 @@ class ShareTurn(AnyReason, frozen=True, kw_only=True, tag="share_turn"):
     used_pct: float | None = None
     share_pct: float | None = None
 
+    def sentence(self) -> str:
+        if self.share_pct is None:
+            return super().sentence()
+        has = f"has {general(self.used_pct)} % with it and may have {self.share_pct:g} %"
+        return f"it was the turn of service {known(self.service)}, which {has}"
+
 
 class Borrows(AnyReason, frozen=True, kw_only=True, tag="borrows"):
-    """Short, above its service's share: nobody within one could start."""
+    """Short, above its service's share: no job within one could start."""
 
     COLUMN = "borrows"
     SENTENCE = "it is short, and no job within its service's share could start"
@@ -63,12 +83,21 @@ class Borrows(AnyReason, frozen=True, kw_only=True, tag="borrows"):
     used_pct: float | None = None
     share_pct: float | None = None
 
+    def sentence(self) -> str:
+        if self.share_pct is None:
+            return super().sentence()
+        has = f"has {general(self.used_pct)} % with it, above its share of {self.share_pct:g} %"
+        return f"it is short, and no job within its share could start: service {known(self.service)} {has}"
+
 
 class BestEffort(AnyReason, frozen=True, kw_only=True, tag="best_effort"):
     COLUMN = "best effort"
     SENTENCE = "it runs on what production leaves"
 
     service: str = ""
+
+    def sentence(self) -> str:
+        return f"{self.SENTENCE}, in the turn of service {self.service}" if self.service else self.SENTENCE
 
 
 class ByPolicy(AnyReason, frozen=True, kw_only=True, tag="by_policy"):
@@ -80,9 +109,12 @@ class ByPolicy(AnyReason, frozen=True, kw_only=True, tag="by_policy"):
     policy: str = ""
     details: dict[str, str | int | float | list[str]] = {}
 
+    def sentence(self) -> str:
+        return with_details(self.SENTENCE, {**({"policy": self.policy} if self.policy else {}), **self.details})
+
 
 class Resumes(AnyReason, frozen=True, kw_only=True, tag="resumes"):
-    """Best-effort that was suspended goes on; `from_hosts`: where it was, if it goes on elsewhere."""
+    """Best-effort that was suspended resumes; `from_hosts`: where it was, if it resumes elsewhere."""
 
     COLUMN = "resumes"
     SENTENCE = "it had made way for production, and there is room again"
@@ -100,7 +132,7 @@ class Balanced(AnyReason, frozen=True, kw_only=True, tag="balanced"):
     costs; of the placement: `from_hosts`."""
 
     COLUMN = "moved"
-    SENTENCE = "it goes on where there is more room"
+    SENTENCE = "it continues where there is more room"
     CAUSE = Cause.MOVED
 
     host: str = ""
@@ -108,6 +140,13 @@ class Balanced(AnyReason, frozen=True, kw_only=True, tag="balanced"):
     used_pct: float | None = None
     cost_s: float | None = None
     from_hosts: list[str] = []
+
+    def sentence(self) -> str:
+        """Why it is moved, or why it is where it is now."""
+        if self.used_pct is not None:
+            used = f"{known(self.host)} really used {self.used_pct:g} % of its cores"
+            return f"{used}, so the job moved to {known(self.to)} while it ran"
+        return f"it moved there from {names(self.from_hosts)} while it ran" if self.from_hosts else super().sentence()
 
 
 class LeaseStarts(AnyReason, frozen=True, kw_only=True, tag="lease_starts"):
@@ -118,6 +157,12 @@ class LeaseStarts(AnyReason, frozen=True, kw_only=True, tag="lease_starts"):
 
     ends_at: float | None = None
     late_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.ends_at is None:
+            return super().sentence()
+        late = f", {self.late_s:g} s late" if self.late_s and self.late_s >= 1 else ""
+        return f"its time had begun{late}; it lasts until {iso(self.ends_at)}"
 
 
 StartReason: TypeAlias = (

@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from schemas.dimensions import DIMENSIONS
 from schemas.reasons.base import AnyReason
+from schemas.units import count
+from schemas.words import (
+    are,
+    behind_reservations,
+    claim_waits,
+    contracts,
+    counted,
+    did_not_start,
+    exact,
+    fits_in,
+    general,
+    goes_first,
+    iso,
+    known,
+    lenders,
+    names,
+    refused_a_vm,
+    saved_work,
+    shares,
+    span,
+    web_may_claim,
+)
+
+_NOUNS: Final = {
+    "jobs_running_max": "running job",
+    **{dimension.limit: dimension.singular for dimension in DIMENSIONS if dimension.limit},
+    "hosts_max": "host",
+}
+_OF_DEPARTMENT: Final = {dimension.limit: dimension.department_limit for dimension in DIMENSIONS if dimension.limit}
 
 
 class Needs(AnyReason, frozen=True, kw_only=True):
@@ -16,6 +46,23 @@ class Needs(AnyReason, frozen=True, kw_only=True):
     gpus: int = 0
     exclusive: bool = False
     constraint: str = ""
+
+    def need(self) -> str:
+        """`2 hosts with 4 cores and 512 MiB each`, `1 whole, empty host with 1 core`."""
+        nodes = self.nodes or 1
+        return f"{self.nodes_of(nodes)} with {self.part(nodes)}"
+
+    def nodes_of(self, nodes: int) -> str:
+        return count(nodes, "whole, empty host" if self.exclusive else "host")
+
+    def part(self, nodes: int) -> str:
+        """What a host has to have; memory that the job did not ask for is not mentioned."""
+        parts = [counted(self.cores, "core")]
+        parts += [] if self.memory_mb is None else [f"{self.memory_mb} MiB"]
+        parts += [count(self.gpus, "GPU")] if self.gpus else []
+        size = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
+        labels = f", {self.constraint}," if self.constraint else ""
+        return f"{size}{labels}{' each' if nodes > 1 else ''}".rstrip(",")
 
 
 class Elsewhere(Needs, frozen=True, kw_only=True):
@@ -41,6 +88,57 @@ class Elsewhere(Needs, frozen=True, kw_only=True):
     at_most: int | None = None
     changes_in_s: float | None = None
 
+    def elsewhere(self) -> str:
+        """Where the hosts are that it cannot have now."""
+        places = (
+            (self.held_by_others, "held by other departments"),
+            (self.draining, "draining"),
+            (self.lost, "lost"),
+            (self.cordoned, "cordoned"),
+            (self.quarantined, "in quarantine"),
+            (self.on_notice, "on notice"),
+            (self.free_hosts, "free"),
+        )
+        words = [f"{number} {what}" for number, what in places if number]
+        return f" (elsewhere: {', '.join(words)})" if words else ""
+
+    def agreed(self) -> str:
+        """What windows and contracts allow, if it is that."""
+        withheld = "".join(f"; {text}" for text in contracts(self.contracts))
+        if self.can_have is not None:
+            keeps = f"while {names(self.kept_by)} keeps what is its own by guarantee or minimum"
+            return f"; it can have {count(self.can_have, 'host')} at most {keeps}{withheld}"
+        if self.at_most is None:
+            return withheld
+        change = "" if self.changes_in_s is None else f", which change in {span(self.changes_in_s)}"
+        most = f"; the department may have at most {count(self.at_most, 'host')} now"
+        return f"{most}, by its maximum, hours and contracts{change}{withheld}"
+
+    def room_wanted(self, free: int, short: int) -> str:
+        """What would give it room, and when that comes."""
+        if self.can_have is not None:
+            nodes = f"at most {count(self.can_have, 'node')}"
+            return f"{nodes}; or a lower guarantee or minimum of {names(self.kept_by)}"
+        more = "" if short == (self.nodes or 0) else " more"
+        whole = "whole, empty " if self.exclusive else ""
+        has = f" ({free} {'has' if free == 1 else 'have'} room now)" if free else ""
+        ways = ["a running job of the department ends"] if self.held else []
+        if self.held_by_web:
+            ways.append(self._web_falls(self.held_by_web))
+        if self.contracts:
+            ways.append(f"a contract lends more of {', '.join(lenders(self.contracts))} (phoenix lending)")
+        when = f"; it comes when {', or when '.join(ways)}" if ways else ""
+        return f"room on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {self.part(short)}{has}{when}"
+
+    def _web_falls(self, hosts: int) -> str:
+        by_load = [name for name in self.web if name not in self.by_hand]
+        autos = " or ".join(f"`phoenix scale {name} --auto`" for name in self.by_hand)
+        ways = [f"the load of {', '.join(by_load)} falls"] if by_load else []
+        if self.by_hand:
+            again = f"counts again ({autos}: a person set the number), and falls"
+            ways.append(f"the load of {names(self.by_hand)} {again}")
+        return f"{', or '.join(ways)}: it gives its {count(hosts, 'host')} back then"
+
 
 class WaitsForHosts(Elsewhere, frozen=True, kw_only=True, tag="waits_for_hosts"):
     """Free capacity is short of what it needs.  Of a web department: it wants `demand` hosts, of `usable` ones in all `kept`
@@ -62,6 +160,55 @@ class WaitsForHosts(Elsewhere, frozen=True, kw_only=True, tag="waits_for_hosts")
     shares: list[str] = []
     weight: float | None = None
 
+    def sentence(self) -> str:
+        if self.demand is not None:  # of a web department
+            return f"the department wants {count(self.demand, 'host')} and holds {known(self.held)}{self._shares()}"
+        if self.nodes is None:
+            return super().sentence()
+        if self.short == 0:
+            back = (
+                f", but the department has to give {counted(self.on_notice, 'host')} back: it starts when that is done"
+            )
+            return f"there is room for it ({self.need()}){back if self.on_notice else ': it starts with the next decision'}"
+        return f"it needs {self.need()}; {self._room()}{self._kept()}{self.agreed()}{goes_first(self.ahead)}{self.elsewhere()}"
+
+    def _room(self) -> str:
+        held = f"the {counted(self.held, 'host')} that the department holds"
+        none = f"none of {held} satisfies {self.constraint}"
+        room = none if self.constraint and not self.meeting else f"room for it is on {self.free or 0} of {held}"
+        return f"{room}, and best-effort would make way for it on {self.way}" if self.way else room
+
+    def _kept(self) -> str:
+        sure = "as things are" if self.backfill else "at the latest"
+        kept = f"; room is kept for it, so it starts in {span(self.reserved_in_s)} {sure}"
+        return f"{'' if self.reserved_in_s is None else kept}{behind_reservations(self.reservations_max)}"
+
+    def _shares(self) -> str:
+        """`: …`, or nothing if it is something else that is short."""
+        kept = None if self.kept is None else (self.kept, known(self.usable), names(self.kept_by))
+        texts = [text.split(":") for text in self.shares]
+        others = [(t[0], t[1], t[2], t[3]) for t in texts if len(t) == 4]
+        if kept is None and not others and self.usable is not None:
+            held = self.held or 0
+            if held >= self.usable:
+                return f": it has all {self.usable} that can be used"
+            return f": {self.usable - held} of the {self.usable} hosts that can be used are not its own yet"
+        weight = 1.0 if self.weight is None else self.weight
+        told = shares(kept, others, f"{weight:g}", contracts(self.contracts))
+        return f": {told}" if told else ""
+
+    def remedy(self) -> str:
+        if self.demand is not None:
+            if self.usable is not None and self.kept is None and (self.held or 0) >= self.usable:
+                apart = "hosts that are set apart or lost in use again (phoenix hosts)"
+                return f"more hosts, {apart}, or a lower maximum of instances"
+            if self.contracts:
+                lent = f"another contract with {', '.join(lenders(self.contracts))} (phoenix lending)"
+                return f"{lent}, or what others give back"
+        if self.nodes is None or self.short == 0:
+            return self.REMEDY
+        return self.room_wanted(self.free or 0, self.short or self.nodes)
+
 
 class NoHostsHeld(Elsewhere, frozen=True, kw_only=True, tag="no_hosts_held"):
     """The department holds no host at all."""
@@ -69,6 +216,12 @@ class NoHostsHeld(Elsewhere, frozen=True, kw_only=True, tag="no_hosts_held"):
     COLUMN = "no hosts"
     SENTENCE = "the department holds no host at all"
     REMEDY = "it starts when a host comes back; `phoenix departments` shows who holds them"
+
+    def sentence(self) -> str:
+        return super().sentence() if self.nodes is None else f"{self.SENTENCE}{self.agreed()}{self.elsewhere()}"
+
+    def remedy(self) -> str:
+        return self.REMEDY if self.nodes is None else self.room_wanted(0, self.nodes)
 
 
 class TooLargeNow(Needs, frozen=True, kw_only=True, tag="too_large_now"):
@@ -79,6 +232,15 @@ class TooLargeNow(Needs, frozen=True, kw_only=True, tag="too_large_now"):
     REMEDY = "bring larger hosts, or submit it again with fewer cores or less memory a node"
 
     able: int | None = None
+
+    def sentence(self) -> str:
+        if self.able is None:
+            return super().sentence()
+        return f"it needs {self.need()}, and of all hosts known now {self.able} could hold its part"
+
+    def remedy(self) -> str:
+        hosts = f"bring hosts that satisfy {self.constraint}, or label some (`onehost update`)"
+        return f"{hosts}, or submit it again without it" if self.constraint else self.REMEDY
 
 
 class WaitsBehind(AnyReason, frozen=True, kw_only=True, tag="waits_behind"):
@@ -96,6 +258,28 @@ class WaitsBehind(AnyReason, frozen=True, kw_only=True, tag="waits_behind"):
     reservations_max: int | None = None
     way: bool = False
 
+    def column(self) -> str:
+        return f"{self.COLUMN} {self.job}" if self.job else self.COLUMN
+
+    def sentence(self) -> str:
+        if not self.job:
+            return super().sentence()
+        room = "best-effort would make way for it" if self.way else "there is room for it"
+        if self.gap_s is not None:
+            return f"{room}, but it would still be there in {span(self.gap_s)}, when room is kept for job {self.job}"
+        if self.reserved_in_s is not None:
+            when = f"room is kept for it, so it starts in {span(self.reserved_in_s)} as things are"
+            return f"{room}, but it would delay others, job {self.job} first of all; {when}"
+        if self.backfill:
+            planned = f"it must not delay jobs for which room is reserved, job {self.job} first of all"
+            return f"{room}, but {planned}{behind_reservations(self.reservations_max)}{goes_first(self.ahead)}"
+        return f"job {self.job} goes first: the queue is served strictly in order"
+
+    def remedy(self) -> str:
+        if self.reserved_in_s is not None or self.backfill:
+            return "a shorter time limit may let it start sooner"
+        return fits_in(self.gap_s) or self.REMEDY
+
 
 class LeaseStartsAt(AnyReason, frozen=True, kw_only=True, tag="lease_starts_at"):
     """Its time slot is to come."""
@@ -111,6 +295,20 @@ class LeaseStartsAt(AnyReason, frozen=True, kw_only=True, tag="lease_starts_at")
     nodes: int | None = None
     victims: list[str] = []
 
+    def sentence(self) -> str:
+        if self.starts_at is None:
+            return super().sentence()
+        slot = f"its time is from {iso(self.starts_at)} to {iso(self.ends_at)}"
+        if self.in_s is None:
+            return slot
+        if self.order:
+            keeps = f"the order is now {self.order}, which keeps no time for it"
+            return f"{slot}, but {keeps}: it starts then if there is room"
+        way = f"; {names(self.victims)} will make way for it" if self.victims else ""
+        missing = 0 if self.hosts is None else (self.nodes or 0) - self.hosts
+        lack = f"; as things are, {count(missing, 'host')} will be missing" if missing > 0 else ""
+        return f"{slot}: it starts in {span(self.in_s)}{way}{lack}"
+
 
 class LeaseLate(AnyReason, frozen=True, kw_only=True, tag="lease_late"):
     """Its time slot has begun, and there is no room for it."""
@@ -120,6 +318,11 @@ class LeaseLate(AnyReason, frozen=True, kw_only=True, tag="lease_late"):
 
     late_s: float | None = None
     ends_at: float | None = None
+
+    def sentence(self) -> str:
+        if self.late_s is None:
+            return super().sentence()
+        return f"it is {span(self.late_s)} late for want of room; its end stays {iso(self.ends_at)}"
 
 
 class LeaseOver(AnyReason, frozen=True, kw_only=True, tag="lease_over"):
@@ -131,6 +334,11 @@ class LeaseOver(AnyReason, frozen=True, kw_only=True, tag="lease_over"):
 
     starts_at: float | None = None
     ends_at: float | None = None
+
+    def sentence(self) -> str:
+        if self.ends_at is None:
+            return super().sentence()
+        return f"its time, from {iso(self.starts_at)} to {iso(self.ends_at)}, has passed without it"
 
 
 class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room"):
@@ -144,6 +352,15 @@ class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room
     gap_s: float | None = None
     starts_at: float | None = None
 
+    def sentence(self) -> str:
+        if self.gap_s is None:
+            return super().sentence()
+        needs = f"then lease {known(self.job)} needs it, at {iso(self.starts_at)}"
+        return f"there is room for it for {span(self.gap_s)}; {needs}"
+
+    def remedy(self) -> str:
+        return fits_in(self.gap_s) or self.REMEDY
+
 
 class ShareFull(AnyReason, frozen=True, kw_only=True, tag="share_full"):
     """With it its service would have more than its share."""
@@ -156,6 +373,13 @@ class ShareFull(AnyReason, frozen=True, kw_only=True, tag="share_full"):
     share_pct: float | None = None
     used_pct: float | None = None
     with_it_pct: float | None = None
+
+    def sentence(self) -> str:
+        if self.share_pct is None:
+            return super().sentence()
+        service = f"service {self.service}" if self.service else "no service"
+        used = f"{general(self.used_pct)} % is used, and with it that would be {general(self.with_it_pct)} %"
+        return f"it is of {service}, whose share is {self.share_pct:g} % of what the department holds: {used}"
 
 
 class Priority(AnyReason, frozen=True, kw_only=True, tag="priority"):
@@ -175,6 +399,18 @@ class Priority(AnyReason, frozen=True, kw_only=True, tag="priority"):
     used: float | None = None
     share: float | None = None
 
+    def sentence(self) -> str:
+        if self.fair_share is None:
+            return super().sentence()
+        due = ""
+        if self.share is not None:
+            due = f" ({known(self.user)} has used {self.used or 0:.1%} and is due {self.share:.1%})"
+        parts = f"{known(self.age)} for its age, {self.fair_share} for fair share{due}, {known(self.size)} for its size"
+        more = f", {self.user_points} for its user" if self.user_points else ""
+        more += f", {self.department} for its department, as of all in it" if self.department else ""
+        quality = f"{known(self.quality)} for quality of service"
+        return f"its priority is {known(self.priority)} points: {parts}, {quality}{more}"
+
 
 class StartFailed(AnyReason, frozen=True, kw_only=True, tag="start_failed"):
     """Attempts of it ended before they began: it is tried again later."""
@@ -191,6 +427,14 @@ class StartFailed(AnyReason, frozen=True, kw_only=True, tag="start_failed"):
     refused: str = ""
     refused_why: str = ""
 
+    def sentence(self) -> str:
+        """Of a unit that waits until it is started again."""
+        if self.in_s is None:
+            return super().sentence()
+        starts = "its last start" if self.failed == 1 else f"its last {self.failed or 0} starts"
+        why = did_not_start(self.vm, self.refused, self.refused_why)
+        return f"{starts} failed, on {names(self.hosts)}: {why}; it is tried again in {span(self.in_s)}"
+
 
 class Held(AnyReason, frozen=True, kw_only=True, tag="held"):
     """By a person; or since `failed` starts in a row ended before they began."""
@@ -206,6 +450,16 @@ class Held(AnyReason, frozen=True, kw_only=True, tag="held"):
     refused: str = ""
     refused_why: str = ""
 
+    def column(self) -> str:
+        return self.COLUMN if self.failed is None else "starts failed, held"
+
+    def sentence(self) -> str:
+        if self.failed is None:
+            return self.SENTENCE
+        why = did_not_start(self.vm, self.refused, self.refused_why)
+        times = f"{count(self.failed, 'start')} in a row failed on hosts where other jobs start"
+        return f"it is held: {times}, the last because {why}"
+
 
 class Dependency(AnyReason, frozen=True, kw_only=True, tag="dependency"):
     COLUMN = "dependency"
@@ -217,6 +471,19 @@ class Dependency(AnyReason, frozen=True, kw_only=True, tag="dependency"):
     jobs: list[str] = []
     held: bool = False
 
+    def column(self) -> str:
+        return f"{self.COLUMN} {self.job or names(self.jobs)}".rstrip()
+
+    def sentence(self) -> str:
+        jobs = names(self.jobs) or self.job
+        held = ", which is held" if self.held else ""
+        return f"it waits for {self.condition or 'the end'} of job {jobs}{held}" if jobs else super().sentence()
+
+    def remedy(self) -> str:
+        if self.held:
+            return f"phoenix release {known(self.job)}"
+        return "it starts when that job has begun" if self.condition == "after" else self.REMEDY
+
 
 class DependencyFailed(AnyReason, frozen=True, kw_only=True, tag="dependency_failed"):
     COLUMN = "dependency failed"
@@ -225,6 +492,11 @@ class DependencyFailed(AnyReason, frozen=True, kw_only=True, tag="dependency_fai
 
     condition: str = ""
     job: str = ""
+
+    def sentence(self) -> str:
+        if not self.job:
+            return super().sentence()
+        return f"job {self.job} did not end as {known(self.condition)} asks: it can never start"
 
 
 class ArrayThrottle(AnyReason, frozen=True, kw_only=True, tag="array_throttle"):
@@ -235,6 +507,11 @@ class ArrayThrottle(AnyReason, frozen=True, kw_only=True, tag="array_throttle"):
     limit: int | None = None
     running: int | None = None
 
+    def sentence(self) -> str:
+        if self.running is None:
+            return super().sentence()
+        return f"its array runs {count(self.running, 'element')} at once, as many as it may"
+
 
 class Limited(AnyReason, frozen=True, kw_only=True):
     """A limit (`domain.usage_limits`) of which `used` of `most` are used, and the job needs `needs` more."""
@@ -244,16 +521,32 @@ class Limited(AnyReason, frozen=True, kw_only=True):
     used: int | None = None
     needs: int | None = None
 
+    def exceeds(self, who: str, *, of_department: bool = False) -> str:
+        """What `who` may have at once, and has; empty if the limit is none of those known here."""
+        noun = _NOUNS.get(self.limit)
+        if self.used is None or noun is None:
+            return ""
+        name = _OF_DEPARTMENT.get(self.limit, self.limit) if of_department else self.limit
+        has = f"{who} may have {counted(self.most, noun)} at once ({name}) and has {self.used}"
+        return f"{has}; it needs {self.needs or 0} more"
+
 
 class UserLimit(Limited, frozen=True, kw_only=True, tag="user_limit"):
     """With it its user would be over a limit; `quality`: within that quality of service."""
 
     COLUMN = "user limit"
     SENTENCE = "with it its user would be over a limit"
-    REMEDY = "it starts when jobs of its user end, and keeps nobody else waiting"
+    REMEDY = "it starts when jobs of its user end; it delays no other user's jobs"
 
     user: str = ""
     quality: str = ""
+
+    def column(self) -> str:
+        return f"{self.COLUMN} in {self.quality}" if self.quality else self.COLUMN
+
+    def sentence(self) -> str:
+        who = f"user {self.user} in quality {self.quality}" if self.quality else f"user {known(self.user)}"
+        return self.exceeds(who) or super().sentence()
 
 
 class QualityLimit(Limited, frozen=True, kw_only=True, tag="quality_limit"):
@@ -265,6 +558,9 @@ class QualityLimit(Limited, frozen=True, kw_only=True, tag="quality_limit"):
 
     quality: str = ""
 
+    def sentence(self) -> str:
+        return self.exceeds(f"quality {known(self.quality)}, all users together,") or super().sentence()
+
 
 class DepartmentLimit(Limited, frozen=True, kw_only=True, tag="department_limit"):
     """With it the department would have more cores than its maximum."""
@@ -272,6 +568,9 @@ class DepartmentLimit(Limited, frozen=True, kw_only=True, tag="department_limit"
     COLUMN = "department limit"
     SENTENCE = "with it the department would have more cores than its maximum_cores"
     REMEDY = "it starts when jobs of the department end"
+
+    def sentence(self) -> str:
+        return self.exceeds("the department", of_department=True) or super().sentence()
 
 
 class Protected(AnyReason, frozen=True, kw_only=True, tag="protected"):
@@ -286,16 +585,30 @@ class Protected(AnyReason, frozen=True, kw_only=True, tag="protected"):
     hour_spent: bool = False
     until_s: float | None = None
 
+    def sentence(self) -> str:
+        if self.guarded is None:
+            return super().sentence()
+        who = f"{count(self.guarded, 'attempt')} may not be ended for it yet" if self.guarded else ""
+        hour = "as many as may be were ended for jobs in this hour" if self.hour_spent else ""
+        when = "" if self.until_s is None else f"the next may in {span(self.until_s)}"
+        return "; ".join(["it would fit if best-effort made way", *filter(None, (who, hour, when))])
+
 
 class Saves(AnyReason, frozen=True, kw_only=True, tag="saves"):
-    """It was told to end, and has time to save."""
+    """It received SIGTERM, and has time to save."""
 
     COLUMN = "saves"
-    SENTENCE = "it was told to end, and has time to save"
+    SENTENCE = "it received SIGTERM, and has time to save"
 
     on: list[str] = []
     in_s: float | None = None
     grace_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.in_s is None:
+            return super().sentence()
+        left = f"another {span(self.in_s)} at most to save (--grace {exact(self.grace_s)})"
+        return f"it received SIGTERM on {names(self.on)}, and has {left}"
 
 
 class Reserved(AnyReason, frozen=True, kw_only=True, tag="reserved"):
@@ -305,6 +618,9 @@ class Reserved(AnyReason, frozen=True, kw_only=True, tag="reserved"):
     SENTENCE = "room is kept for it"
 
     claimable: int | None = None
+
+    def sentence(self) -> str:
+        return f"{self.SENTENCE}{web_may_claim(self.claimable)}"
 
 
 class ByWalltimes(AnyReason, frozen=True, kw_only=True, tag="by_walltimes"):
@@ -318,15 +634,34 @@ class ByWalltimes(AnyReason, frozen=True, kw_only=True, tag="by_walltimes"):
     after: list[str] = []
     claimable: int | None = None
 
+    def sentence(self) -> str:
+        found = []
+        if self.ends == 1:
+            found.append("the attempt that ends before runs to its time limit")
+        elif self.ends:
+            found.append(f"the {self.ends} attempts that end before run to their time limits")
+        if len(self.after) == 1:
+            found.append(f"job {self.after[0]} ends as it should")
+        elif self.after:
+            found.append(f"jobs {names(self.after)} end as they should")
+        found.append("nothing comes that goes first")
+        return f"that holds if {', '.join(found)}, and no host is taken away{web_may_claim(self.claimable)}"
+
 
 class TooFar(AnyReason, frozen=True, kw_only=True, tag="too_far"):
     """Further ahead than is looked."""
 
     COLUMN = "too far ahead"
-    SENTENCE = "more has to end before it than is looked at"
+    SENTENCE = "more attempts have to end before it than the forecast covers"
 
     ends: int | None = None
     ahead_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.ahead_s is None:
+            return super().sentence()
+        end = f"{counted(self.ends, 'attempt')} end before it, in {span(self.ahead_s)} by their time limits"
+        return f"it is beyond the forecast: {end}"
 
 
 class Running(AnyReason, frozen=True, kw_only=True, tag="running"):
@@ -348,13 +683,24 @@ class Running(AnyReason, frozen=True, kw_only=True, tag="running"):
     instances: int | None = None
     target: int | None = None
 
+    def sentence(self) -> str:
+        if self.hosts and self.walltime_s is not None:
+            left = f"{span(self.seconds or 0)} of at most {span(self.walltime_s)}"
+            waits = claim_waits(self.claim_waits_s)
+            safe = saved_work(self.safe_s, self.percent, self.checkpoint_ago_s)
+            return f"it runs on {names(self.hosts)} for {left}{safe}{waits and '; '}{waits}"
+        if self.target is None:
+            return super().sentence()
+        serve = "serves" if self.instances == 1 else "serve"
+        return f"{self.instances or 0} of {count(self.target, 'instance')} {serve}"
+
 
 class Starting(AnyReason, frozen=True, kw_only=True, tag="starting"):
     """A job's machines are being started; or, of a web department, `instances` are, and `answer` is what the first of them says
     of its health check.  `paused_since`: starts are paused in the whole cloud."""
 
     COLUMN = "starting"
-    SENTENCE = "its machines are being started"
+    SENTENCE = "its VMs are being started"
     REMEDY = "it begins when they have booted"
 
     unit: str = ""
@@ -368,6 +714,34 @@ class Starting(AnyReason, frozen=True, kw_only=True, tag="starting"):
     paused_why: str = ""
     instances: int | None = None
     answer: str = ""
+
+    def column(self) -> str:
+        return self.COLUMN if self.paused_since is None else "starts paused"
+
+    def sentence(self) -> str:
+        if self.instances is not None:  # of a web department
+            answer = f"; by now {self.answer}" if self.answer else ""
+            return f"{count(self.instances, 'instance')} {are(self.instances)} being started{answer}"
+        if not self.hosts:
+            return f"{self.SENTENCE}{self._paused()}" if self.paused_since is not None else super().sentence()
+        up = f"({self.vms_started or 0} of {self.vms or 0} are up)"
+        again = f"; {refused_a_vm(self.refused, self.refused_why)}, and is asked again" if self.refused_why else ""
+        return f"{self.SENTENCE} on {names(self.hosts)} {up}{again}{self._paused()}"
+
+    def _paused(self) -> str:
+        if self.paused_since is None:
+            return ""
+        since = f"{iso(self.paused_since)}, because they fail on most hosts ({known(self.paused_why)})"
+        tried = "one is tried every few seconds, and the first that succeeds lets all go"
+        return f"; starts are paused in the whole cloud since {since}: {tried}"
+
+    def remedy(self) -> str:
+        """Of instances whose health path answers, and not as it should."""
+        if not self.answer:
+            return self.REMEDY
+        unit = self.unit or "INSTANCE"
+        back = f"phoenix deploy {self.unit.rpartition('.')[0] or 'DEPARTMENT'} --undo"
+        return f"`phoenix logs {unit}` shows what it writes; {back} goes back to what ran before"
 
 
 WaitReason: TypeAlias = (

@@ -1,17 +1,35 @@
-"""Why a web department has so many instances, and what somebody should look at."""
+"""Why a web department has its number of instances, and what needs attention."""
 
 from __future__ import annotations
 
 from typing import TypeAlias
 
 from schemas.causes import Basis
-from schemas.reasons.base import AnyReason
+from schemas.reasons.base import AnyReason, fields
+from schemas.signal_drops import REMEDIES, WHY, Drop
+from schemas.units import count
+from schemas.words import are, by_word, claims, counted, general, known, names, part_of, percent, span, with_details
 
 
-class Utilisation(AnyReason, frozen=True, kw_only=True):
+class ByWord(AnyReason, frozen=True, kw_only=True):
+    """`load_by`: who reported the load, if others usually do."""
+
+    load_by: list[str] = []
+
+    def sentence(self) -> str:
+        return by_word(self.said(), self.load_by)
+
+    def said(self) -> str:
+        """The sentence without that."""
+        details = fields(self)
+        details.pop("load_by", None)
+        return with_details(self.SENTENCE, details)
+
+
+class Utilisation(ByWord, frozen=True, kw_only=True):
     """What the scaling rule saw: the load over `window_s`, of `instances`.  Rule threshold: its `threshold`.  Rule
     target-tracking: `wanted` keep it at the `target`; `held` though the load asks for `asked`.  `open_s`: the window that is
-    not full yet.  `load_by`: whose word the load is, if others are usual."""
+    not full yet."""
 
     instances: int | None = None
     utilisation: float | None = None
@@ -27,7 +45,56 @@ class Utilisation(AnyReason, frozen=True, kw_only=True):
     open_s: float | None = None
     requests_per_s: float | None = None
     requests_per_instance: float | None = None
-    load_by: list[str] = []
+
+    def said(self) -> str:
+        if self.utilisation is None:
+            return super().said() if self.requests_per_s is None and self.open_s is None else self._asked()
+        requests = f"{general(self.requests_per_s)} requests/s, {general(self.requests_per_instance)} for each"
+        asked = "" if self.requests_per_s is None else f" ({requests})"
+        measured = f"utilisation was {percent(self.utilisation)}{asked}"
+        with_n = f"with {counted(self.instances, 'instance')}"
+        if self.target is not None:
+            return f"{measured} {with_n}{self._tracked(self.target)}"
+        over = "" if self.window_s is None else f" over {self.window_s:g} s"
+        mark = "" if self.threshold is None else f"; {self.mark(self.threshold)}"
+        return f"{measured}{over} {with_n}{mark}"
+
+    def mark(self, threshold: float) -> str:
+        """Of rule threshold."""
+        return f"the threshold is {percent(threshold)}"
+
+    def _tracked(self, target: float) -> str:
+        """Of rule target-tracking: how many keep the target."""
+        if self.wanted is None:
+            return f"; the target is {percent(target)}{self._held()}"
+        if self.wanted > (self.instances or 0) or not self.window_s:
+            return f": {self.wanted} keep it at the target of {percent(target)}"
+        return f": for {span(self.window_s)} at most {self.wanted} were needed for the target of {percent(target)}"
+
+    def _held(self) -> str:
+        """If a window holds the number."""
+        if self.held is None:
+            return ""
+        window, fewer = span(self.held_s), (self.asked or 0) < self.held
+        why = f"{'as many' if fewer else 'no more'} were wanted within the last {window}"
+        if not self.against:
+            why = f"the load has not been observed for {window} yet"
+        left = f"{'fewer' if fewer else 'more'} in {span(self.left_s or 0)} at the earliest"
+        return f"; now it asks for {known(self.asked)}, but {self.held} are held: {why}; {left}"
+
+    def _asked(self) -> str:
+        """Before there is a mean that could decide."""
+        if not self.instances:
+            return "no instance is in service yet"
+        full = "the window is not full yet"
+        if self.open_s is not None:
+            left = "when that is full" if self.left_s is None else f"in {span(self.left_s)}"
+            begins = "the window restarts when the number in service changes or signals resume"
+            full = f"the load of {span(self.open_s)} decides, {left} at the earliest ({begins})"
+        if self.requests_per_s is None:
+            return f"the number of instances is held; {full}"
+        rate = f"{self.requests_per_s:g} requests/s arrive, {general(self.requests_per_instance)} are for each of"
+        return f"{rate} {count(self.instances, 'instance')}; {full}"
 
 
 class UtilisationHigh(Utilisation, frozen=True, kw_only=True, tag="utilisation_high"):
@@ -39,6 +106,14 @@ class UtilisationLow(Utilisation, frozen=True, kw_only=True, tag="utilisation_lo
     COLUMN = "load low"
     SENTENCE = "one instance fewer would still be below the threshold"
 
+    def mark(self, threshold: float) -> str:
+        """It is where one instance fewer would be at the threshold: that of n - 1 in n."""
+        n = self.instances or 0
+        if n < 2:
+            return super().mark(threshold)
+        fewer = f"one fewer is enough, at less than the threshold of {percent(threshold * n / (n - 1))}"
+        return f"below {percent(threshold)} {fewer}"
+
 
 class UtilisationSteady(Utilisation, frozen=True, kw_only=True, tag="utilisation_steady"):
     COLUMN = "load steady"
@@ -46,14 +121,18 @@ class UtilisationSteady(Utilisation, frozen=True, kw_only=True, tag="utilisation
 
 
 class Claimed(AnyReason, frozen=True, kw_only=True, tag="claimed"):
-    """A load balancer asks for so many, by its own word."""
+    """A signal asks for this number."""
 
     COLUMN = "claimed"
-    SENTENCE = "a signal claims so many"
+    SENTENCE = "a signal claims this number"
 
     instances: int | None = None
     by: str = ""
     load: int | None = None
+
+    def sentence(self) -> str:
+        load = "" if self.load is None else f"; the load alone asks for {self.load}"
+        return super().sentence() if self.instances is None else f"{claims(self.instances, self.by)}{load}"
 
 
 class ScaledByPerson(AnyReason, frozen=True, kw_only=True, tag="scaled_by_person"):
@@ -67,6 +146,12 @@ class ScaledByPerson(AnyReason, frozen=True, kw_only=True, tag="scaled_by_person
     minimum: int | None = None
     maximum: int | None = None
 
+    def sentence(self) -> str:
+        if self.minimum is not None:
+            return f"{self.SENTENCE}: at least {self.minimum}, at most {known(self.maximum)}"
+        number = self.instances if self.exact is None else self.exact
+        return super().sentence() if number is None else f"{self.SENTENCE} to {number}"
+
 
 class AtMinimum(AnyReason, frozen=True, kw_only=True, tag="at_minimum"):
     COLUMN = "at minimum"
@@ -74,9 +159,14 @@ class AtMinimum(AnyReason, frozen=True, kw_only=True, tag="at_minimum"):
 
     minimum: int | None = None
 
+    def sentence(self) -> str:
+        if self.minimum is None:
+            return super().sentence()
+        return f"{self.SENTENCE} of {count(self.minimum, 'instance')}"
 
-class AtMaximum(AnyReason, frozen=True, kw_only=True, tag="at_maximum"):
-    """`by` claims `claimed`; `load_by`: whose word the load is, if others are usual."""
+
+class AtMaximum(ByWord, frozen=True, kw_only=True, tag="at_maximum"):
+    """`by` claims `claimed`; `load_by`: who reported the load, if others usually do."""
 
     COLUMN = "at maximum"
     SENTENCE = "the department is at its maximum"
@@ -85,32 +175,49 @@ class AtMaximum(AnyReason, frozen=True, kw_only=True, tag="at_maximum"):
     maximum: int | None = None
     by: str = ""
     claimed: int | None = None
-    load_by: list[str] = []
+
+    def said(self) -> str:
+        if self.maximum is None:
+            return super().said()
+        by = f"; {self.by} claims {self.claimed}" if self.by and self.claimed is not None else ""
+        return f"{self.SENTENCE} of {count(self.maximum, 'instance')}{by}"
 
 
 class Schedule(AnyReason, frozen=True, kw_only=True, tag="schedule"):
     """A floor by the clock."""
 
     COLUMN = "scheduled"
-    SENTENCE = "the schedule asks for so many at this hour"
+    SENTENCE = "the schedule sets a minimum for this hour"
     REMEDY = "the department's schedule, in the configuration"
 
     minimum: int | None = None
     left_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.minimum is None:
+            return super().sentence()
+        left = f" for another {span(self.left_s)}" if self.left_s and self.left_s >= 1 else ""
+        return f"the schedule asks for at least {count(self.minimum, 'instance')}{left}"
 
 
 class Forecast(AnyReason, frozen=True, kw_only=True, tag="forecast"):
     """A floor from the last days."""
 
     COLUMN = "foreseen"
-    SENTENCE = "at this time of the last days so many were needed"
+    SENTENCE = "this many were needed at this time on previous days"
 
     minimum: int | None = None
     days: int | None = None
     margin: float | None = None
 
+    def sentence(self) -> str:
+        if self.minimum is None:
+            return super().sentence()
+        load = f"the mean load at this time of {counted(self.days, 'day')} before, and {percent(self.margin or 0)}"
+        return f"at least {count(self.minimum, 'instance')}: {load}"
 
-class StepLimit(AnyReason, frozen=True, kw_only=True, tag="step_limit"):
+
+class StepLimit(ByWord, frozen=True, kw_only=True, tag="step_limit"):
     """The load asks for more, or fewer, than a step may be."""
 
     COLUMN = "step limit"
@@ -122,7 +229,13 @@ class StepLimit(AnyReason, frozen=True, kw_only=True, tag="step_limit"):
     allowed: int | None = None
     limits: list[str] = []
     by: str = ""
-    load_by: list[str] = []
+
+    def said(self) -> str:
+        if self.allowed is None:
+            return super().said()
+        asks = f"a claim of {self.by} asks for" if self.by else "the load asks for"
+        step = f"a step goes to {self.allowed}: {names(self.limits)}"
+        return f"{asks} {known(self.wanted)} instead of {known(self.instances)}, {step}"
 
 
 class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
@@ -137,12 +250,20 @@ class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
     budget: int | None = None
     wait_s: float | None = None
 
+    def sentence(self) -> str:
+        if self.budget is None:
+            return super().sentence()
+        turned = f"the number turned {counted(self.turns, 'time')} in the last hour"
+        left = f"{self.budget} are allowed, with the way up again"
+        held = f"{known(self.instances)} are held for another {span(self.wait_s)}"
+        return f"the load asks for {known(self.wanted)}; {turned} ({left}): {held}"
+
 
 class RoomBeside(AnyReason, frozen=True, kw_only=True, tag="room_beside"):
     """Instances as many as before: what needs hosts beside them, or needs none any more."""
 
     COLUMN = "room beside"
-    SENTENCE = "so many hosts carry them, and nothing needs room beside them"
+    SENTENCE = "the instances need these hosts, and nothing else does"
     BASIS = Basis.HOSTS
 
     release: int | None = None
@@ -154,30 +275,61 @@ class RoomBeside(AnyReason, frozen=True, kw_only=True, tag="room_beside"):
     small: int | None = None
     freed: list[str] = []
 
+    def sentence(self) -> str:
+        """Why the hosts are others though the instances are as many."""
+        found = []
+        if self.surge:
+            found.append(
+                f"release {known(self.release)} is rolled out with {count(self.surge, 'instance')} more (max_surge)"
+            )
+        some = self.not_ready or (1 if self.unreachable else 0)  # the second one in old journals
+        if some:
+            come = "comes" if some == 1 else "come"
+            found.append(f"{count(some, 'successor')} {come} for instances that are not ready")
+        if self.draining:
+            found.append(f"{count(self.draining, 'instance')} still {'drains' if self.draining == 1 else 'drain'}")
+        if self.cordoned:
+            found.append(f"{names(self.cordoned)} {are(len(self.cordoned))} cordoned and still in use")
+        if self.small:
+            found.append(f"{count(self.small, 'host')} {are(self.small)} too small for an instance")
+        if self.freed:
+            found.append(f"what {names(self.freed)} carried has ended")
+        return "; ".join(found) or super().sentence()
 
-class ScaleUp(AnyReason, frozen=True, kw_only=True, tag="scale_up"):
+
+class ScaleUp(ByWord, frozen=True, kw_only=True, tag="scale_up"):
     COLUMN = "scale up"
     SENTENCE = "the load asks for more instances"
 
     instances: int | None = None
     by: str = ""
-    load_by: list[str] = []
+
+    def said(self) -> str:
+        if self.instances is None:
+            return super().said()
+        asked = f"the load asks for {count(self.instances, 'instance')}"
+        return claims(self.instances, self.by) if self.by else asked
 
 
-class ScaleDown(AnyReason, frozen=True, kw_only=True, tag="scale_down"):
+class ScaleDown(ByWord, frozen=True, kw_only=True, tag="scale_down"):
     COLUMN = "scale down"
     SENTENCE = "the load needs one instance fewer"
 
     instances: int | None = None
     by: str = ""
-    load_by: list[str] = []
+
+    def said(self) -> str:
+        if self.instances is None:
+            return super().said()
+        asked = f"the load asks for {count(self.instances, 'instance')}"
+        return claims(self.instances, self.by) if self.by else asked
 
 
 class SignalMissing(AnyReason, frozen=True, kw_only=True, tag="signal_missing"):
-    """Since when nobody has said how busy the instances are, and who said what last."""
+    """How long no signal has said how busy the instances are, and which was the last."""
 
     COLUMN = "no signal"
-    SENTENCE = "nobody has said for a while how busy the instances are, so their number is held"
+    SENTENCE = "no load signal has arrived for a while, so the number of instances is held"
     BASIS = Basis.SILENCE
     REMEDY = "look at the load balancer; by hand: phoenix scale DEPARTMENT N"
 
@@ -187,9 +339,21 @@ class SignalMissing(AnyReason, frozen=True, kw_only=True, tag="signal_missing"):
     signal: str = ""
     source: str = ""
 
+    def sentence(self) -> str:
+        none = "no load signal has arrived for"
+        if self.silent_s is None:
+            silent = f"{none} {general(self.timeout_s)} s: their number is held"
+            return super().sentence() if self.timeout_s is None else silent
+        last = (
+            f"; the last one was {self.signal}" + (f" of {self.source}" if self.source else "") if self.signal else ""
+        )
+        after = f"the number of instances is held after {general(self.timeout_s)} s"
+        held = "their number is held" if self.timeout_s is None else after
+        return f"{none} {span(self.silent_s)}{last}: {held}"
+
 
 class SignalsDropped(AnyReason, frozen=True, kw_only=True, tag="signals_dropped"):
-    """Whose signals do not count, and why (`domain.signal_drops`): a wrong clock, say."""
+    """Whose signals do not count, and why (`signal_drops`): a wrong clock, say."""
 
     COLUMN = "signals dropped"
     SENTENCE = "signals that arrive do not count"
@@ -203,12 +367,28 @@ class SignalsDropped(AnyReason, frozen=True, kw_only=True, tag="signals_dropped"
     off_s: float | None = None
     note: str = ""
 
+    def sentence(self) -> str:
+        """`12 cpu signals of haproxy-1 were dropped: its clock is 3600.0 s behind`."""
+        if not self.why:
+            return super().sentence()
+        whose = f" of {self.source}" if self.source else ""
+        whose += f" (user {self.user})" if self.source and self.user else f" of user {self.user}" if self.user else ""
+        note = f" ({self.note})" if self.note else ""
+        clock = f"its clock is {abs(self.off_s or 0):.1f} s {'behind' if (self.off_s or 0) < 0 else 'ahead'}"
+        return f"{known(self.count)} {self.signal} signals{whose} were dropped: {WHY.get(self.why, clock)}{note}"
+
+    def remedy(self) -> str:
+        """Where there is more to say than that signals should be as docs/reference/signals.md asks for."""
+        if self.why == Drop.NOT_ALLOWED and self.signal == "claim":
+            return "claim as a manager of the department, or raise its claim_max_user"
+        return REMEDIES.get(self.why, self.REMEDY)
+
 
 class RequestsQueued(AnyReason, frozen=True, kw_only=True, tag="requests_queued"):
     """They wait at the load balancer, for what the rule does not see."""
 
     COLUMN = "requests wait"
-    SENTENCE = "requests wait at the load balancer, and the rule does not see for what"
+    SENTENCE = "requests wait at the load balancer, and the scaling rule does not measure what for"
     REMEDY = (
         "set requests_per_instance: how many requests/s one instance is to serve; or, if instances are idle, "
         "connections_per_instance (docs/reference/web.md)"
@@ -219,6 +399,18 @@ class RequestsQueued(AnyReason, frozen=True, kw_only=True, tag="requests_queued"
     instances: int | None = None
     utilisation: float | None = None
     requests_per_instance: float | None = None
+
+    def sentence(self) -> str:
+        if self.requests is None:
+            return super().sentence()
+        waited = "" if self.waited_s is None else f", for {span(self.waited_s)}"
+        seen = [] if self.utilisation is None else [f"{percent(self.utilisation)} CPU"]
+        if self.requests_per_instance is not None:
+            seen.append(f"{self.requests_per_instance:g} requests/s as what an instance serves")
+        sees = f"; the rule sees {' and '.join(seen)} only" if seen else ""
+        of = "" if self.instances is None else f" with {count(self.instances, 'instance')}"
+        wait = "waits" if self.requests == 1 else "wait"
+        return f"{count(self.requests, 'request')} {wait} at the load balancer{waited}{of}{sees}"
 
 
 class RequestsRefused(AnyReason, frozen=True, kw_only=True, tag="requests_refused"):
@@ -236,6 +428,14 @@ class RequestsRefused(AnyReason, frozen=True, kw_only=True, tag="requests_refuse
     instances: int | None = None
     most: int | None = None
 
+    def sentence(self) -> str:
+        if self.rate is None:
+            return super().sentence()
+        waited = "" if self.for_s is None else f", for {span(self.for_s)}"
+        of = "" if self.most is None else f", with {self.instances or 0} of at most {count(self.most, 'instance')}"
+        away = f"{self.rate:g} requests/s are turned away by the load balancer{waited}"
+        return f"{away}: no instance has room for them{of}"
+
 
 class RequestsFail(AnyReason, frozen=True, kw_only=True, tag="requests_fail"):
     """Many are answered with 5xx."""
@@ -248,6 +448,12 @@ class RequestsFail(AnyReason, frozen=True, kw_only=True, tag="requests_fail"):
     answered: int | None = None
     errors: int | None = None
     over_s: float | None = None
+
+    def sentence(self) -> str:
+        if self.errors is None:
+            return super().sentence()
+        answered = f"{part_of(self.errors, self.answered)} with 5xx or not at all"
+        return f"release {known(self.release)} answered {answered} in the last {span(self.over_s)}"
 
 
 WebReason: TypeAlias = (

@@ -20,8 +20,8 @@ import pytest
 from schemas import facts as f
 from schemas.config import CloudConfig, User
 from schemas.envelope import decode
+from schemas.signal_drops import Drop
 from schemas.signals import SIGNALS
-from services.domain.signal_drops import Drop
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.signal_line import Message, Newest
 from services.runtime.log import get_log

@@ -263,7 +263,7 @@ def test_one_that_waits_for_its_vms_too_long_says_nothing_against_its_job() -> N
         world.settle()
     last = world.facts(f.AttemptClosed)[-1]
     assert (again(world, job).launches, again(world, job).requeues, last.hold) == (0, 0, False)
-    assert sentence(last.why) == "its machines did not start within 60 s; OpenNebula refused it a VM (quota): no"
+    assert sentence(last.why) == "its VMs did not start within 60 s; OpenNebula refused it a VM (quota): no"
 
 
 def test_one_that_ran_counts_as_ever_and_quotes_too() -> None:

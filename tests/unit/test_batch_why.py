@@ -331,7 +331,7 @@ def test_what_opennebula_refuses_is_told_while_the_attempt_waits_and_after_it() 
     ((code, params),) = explain(world, job)
     assert (code, params["refused"], params["refused_why"]) == (because.Starting, "quota", words)
     told = sentence(code(**params))
-    assert told.startswith("its machines are being started on h1 (0 of 1 are up)")
+    assert told.startswith("its VMs are being started on h1 (0 of 1 are up)")
     assert f"OpenNebula refused it a VM (quota): {words}" in told
     world.restart("scheduler.hpc")
     assert explain(world, job)[0][1]["refused_why"] == words

@@ -53,7 +53,7 @@ def test_a_reason_is_told_with_its_numbers() -> None:
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        (because.Walltime(walltime_s=40.0), "it ran into its time limit of 40s"),
+        (because.Walltime(walltime_s=40.0), "it reached its time limit of 40s"),
         (because.Backfill(head="9", gap_s=59.35), "it fitted into a gap of 59s without delaying job 9"),
         (because.Backfill(head="9", spare=2), "it fitted beside the room that is kept for job 9"),
         (
@@ -103,7 +103,7 @@ def test_load_and_silence_of_a_web_department_are_told_with_whose_they_are() -> 
         ),
         (
             because.SignalMissing(timeout_s=10.0, silent_s=75.0, signal="cpu", source="lb-1", instances=2),
-            "for 1m15s nobody has said how busy the instances are; the last one was cpu of lb-1: "
+            "no load signal has arrived for 1m15s; the last one was cpu of lb-1: "
             "the number of instances is held after 10 s",
         ),
         (
@@ -140,7 +140,7 @@ def test_numbers_of_instances_are_told_in_the_sentence_not_behind_it() -> None:
         ),
         (
             because.SignalMissing(timeout_s=10.0, instances=2),
-            "for 10 s nobody has said how busy the instances are: their number is held",
+            "no load signal has arrived for 10 s: their number is held",
         ),
         (because.NotNeeded(demand=1), "the department wants only 1 host"),
         (because.Queue(pending=0, running=0), "no job is there"),
@@ -221,7 +221,7 @@ def test_what_became_of_earlier_attempts_is_told() -> None:
     again = because.Reclaimed(unit="3", preempted=2, failed=0)
     assert sentences.sentence(again) == "it was preempted 2 times, last because its host had to be returned"
     suspended = because.Reclaimed(unit="3", preempted=1, failed=0, saved_s=65.0)
-    goes_on = "; what it did in 1m05s is saved, and it goes on from there"
+    goes_on = "; 1m05s of its work is saved, and it resumes from there"
     assert sentences.sentence(suspended) == f"it was preempted once, last because its host had to be returned{goes_on}"
     failed = because.EndedVm(unit="3", preempted=0, failed=1)
     assert sentences.sentence(failed) == "it failed to run once, last because its VM ended without a report"
@@ -234,7 +234,7 @@ def test_a_victim_is_told_which_rule_chose_it_and_what_the_number_is() -> None:
     )
     more = because.Reclaimed(hosts=1, running_s=7.0, lost_s=2.0, asked="suspend", instead="requeue")
     assert sentences.sentence(more) == (
-        "the department had to return 1 host; it had run for 7s, of which 2s are lost; asked for was suspend, done was requeue"
+        "the department had to return 1 host; it had run for 7s, of which 2s are lost; suspend was requested, requeue was done"
     )
     assert sentences.sentence(because.Reclaimed(hosts=2)) == "the department had to return 2 hosts"
     assert sentences.sentence(because.Reclaimed()) == "its host had to be returned"
@@ -457,7 +457,7 @@ def test_shares_are_told_with_their_numbers() -> None:
     ("reason", "told"),
     [
         (because.Unreachable(unreachable_s=10.0), "the load balancer has not reached it for 10 s"),
-        (because.BootTimeout(limit="boot", boot_timeout_s=60.0), "its machines did not start within 60 s"),
+        (because.BootTimeout(limit="boot", boot_timeout_s=60.0), "its VMs did not start within 60 s"),
         (because.BestEffort(service="bof"), "it runs on what production leaves, in the turn of service bof"),
         (because.Starting(instances=2), "2 instances are being started"),
         (because.DepartmentRemoved(department="lab"), "department lab was removed from the configuration"),

@@ -14,7 +14,7 @@ from schemas.reasons import Reason
 from services.domain.sharing.lending import owned
 from services.domain.sharing.loans import Loan, loans
 from services.domain.sharing.withheld import withheld
-from services.domain.text import remedy, sentence, told_shares
+from services.domain.text import remedy, sentence, shares
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import why_department
 from services.monitor.views.views import Views
@@ -102,7 +102,7 @@ def told(world: World, dept: str) -> tuple[list[str], str]:
     answer = why_department.explain(core, dept, world.now)
     assert answer is not None
     row = Views(core).department(dept)
-    return [word["sentence"] for word in answer["told"]], told_shares.of_row(row)
+    return [word["sentence"] for word in answer["told"]], shares.of_row(row)
 
 
 def why(world: World, dept: str) -> Reason:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from schemas import signals
-from services.domain.signal_drops import Drop
+from schemas.signal_drops import Drop
 from services.monitor.views import levels
 from services.runtime.broker import signal_line
 from services.scheduler.core.web import signals as web_signals

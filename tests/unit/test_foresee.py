@@ -11,7 +11,7 @@ from schemas import reasons as because
 from schemas.facts import Dependency, Lease
 from schemas.start_estimate import Foreseen, Sure
 from services.domain.text import sentence
-from services.domain.text.told_foreseen import starts
+from services.domain.text.starts import when_it_starts
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead import start_estimate
 from services.scheduler.lookahead.start_estimate import FIRST, foresee
@@ -46,7 +46,7 @@ def test_the_slot_of_a_lease_is_no_promise_where_the_order_keeps_no_time_for_it(
     unit = world.submit(lease=Lease(kind="advance", start_at=world.now + 500), walltime_s=60)
     word = ahead(world)[unit]
     assert (word.sure, word.start_at, because.fields(word.because)["order"]) == (Sure.CANNOT_SAY, None, order)
-    assert "at the latest" not in (told := starts(to_builtins(word), world.now, sentence))
+    assert "at the latest" not in (told := when_it_starts(to_builtins(word), world.now, sentence))
     assert f"but the order is now {order}, which keeps no time for it: it starts then if there is room" in told
 
 
@@ -208,28 +208,28 @@ def test_how_far_is_looked_is_bounded_and_told(monkeypatch: pytest.MonkeyPatch) 
     near, far = found[units[1]], found[units[-1]]
     assert (near.sure, in_s(world, near)) == (Sure.BY_WALLTIMES, 10.0)
     assert (far.sure, far.start_at, type(far.because)) == (Sure.CANNOT_SAY, None, because.TooFar)
-    assert sentence(far.because).startswith("it is further ahead than is looked: 2 attempts end until then, in 20s")
+    assert sentence(far.because).startswith("it is beyond the forecast: 2 attempts end before it, in 20s")
 
 
 def test_what_is_foreseen_is_told() -> None:
     told = {"start_at": 1_780_000_100.0, "hosts": ["h1"], "sure": "planned", "because": {"code": "reserved"}}
-    assert starts(told, 1_780_000_000.0, sentence) == (
+    assert when_it_starts(told, 1_780_000_000.0, sentence) == (
         "at 2026-05-28T20:28:20Z at the latest, in 1m40s, on h1: room is kept for it"
     )
     params = {"ends": 2, "after": ["7"], "claimable": 3}
     told |= {"sure": "by_walltimes", "hosts": [], "because": {"code": "by_walltimes", "params": params}}
-    assert starts(told, 1_780_000_000.0, sentence) == (
+    assert when_it_starts(told, 1_780_000_000.0, sentence) == (
         "at 2026-05-28T20:28:20Z, in 1m40s: that holds if the 2 attempts that end before run to their time limits, job 7 ends "
         "as it should, nothing comes that goes first, and no host is taken away; web may claim 3 of the department's hosts "
         "before that"
     )
     told |= {"start_at": None, "sure": "cannot_say", "because": {"code": "held", "params": {}}}
-    assert starts(told, 1_780_000_000.0, sentence) == "nobody can say: it is held"
+    assert when_it_starts(told, 1_780_000_000.0, sentence) == "this cannot be predicted: it is held"
     needs = {"nodes": 4, "cores": 1, "held": 3, "free": 3, "short": 1}
     told |= {"because": {"code": "waits_for_hosts", "params": needs}}
-    assert starts(told, 1_780_000_000.0, sentence) == (
-        "nobody can say: also when all that runs now has ended, it needs 4 hosts with 1 core each; room for it is on 3 of the "
-        "3 hosts that the department holds"
+    assert when_it_starts(told, 1_780_000_000.0, sentence) == (
+        "this cannot be predicted: also when all that runs now has ended, it needs 4 hosts with 1 core each; room for it "
+        "is on 3 of the 3 hosts that the department holds"
     )
 
 

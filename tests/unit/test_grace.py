@@ -236,7 +236,7 @@ def test_the_job_itself_says_what_it_costs_and_until_when_it_may_save() -> None:
         because.NoHostsHeld,
         because.Reclaimed,
     )  # what keeps it from starting goes first
-    assert sentence(saves) == "it was told to end on h1, and has another 30s at most to save (--grace 30s)"
+    assert sentence(saves) == "it received SIGTERM on h1, and has another 30s at most to save (--grace 30s)"
     world.end_vm(job)
     assert [one for one in batch_why.why(core(world), job, world.now) if type(one) is because.Saves] == []
 

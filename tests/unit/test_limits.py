@@ -184,7 +184,7 @@ def test_a_limit_is_told_with_its_owner() -> None:
     told = sentence(why(core(world), waits, world.now)[0])
     assert told == "user ann may have 1 running job at once (jobs_running_max) and has 1; it needs 1 more"
     told = sentence(why(core(world), other, world.now)[0])
-    assert told == "quality shared, everybody together, may have 1 core at once (cores_max) and has 1; it needs 1 more"
+    assert told == "quality shared, all users together, may have 1 core at once (cores_max) and has 1; it needs 1 more"
 
 
 # -------------------------------------------------------------------------------------------------------------- the door

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.domain.signal_drops import Drop
+from schemas.signal_drops import Drop
 from services.scheduler.meter.signal_filter import BYTES_PER_S, SILENT_S, TELL_AFTER, TROUBLES_MAX, Gate
 from tests.unit.test_web_meter import NOW, told
 

@@ -298,7 +298,7 @@ async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> No
     answer = orjson.loads(body)
     assert answer["sentences"] == ["It is held."]
     assert answer["remedies"] == ["phoenix release 1"]
-    assert answer["start"]["sentence"] == "nobody can say: it is held"
+    assert answer["start"]["sentence"] == "this cannot be predicted: it is held"
     _, body = await house.get("/v1/why/h1")
     answer = orjson.loads(body)
     assert len(answer["sentences"]) == len(answer["remedies"]) == len(answer["told"])

@@ -347,7 +347,7 @@ def test_room_that_is_planned_for_others_is_told_as_such() -> None:
         f"{large} is passed, as more than the hosts could hold"
     )
     assert sentence(told) == (
-        f"there is room for it, but it may delay nobody for whom room is planned, job {wide} first of all; 2 jobs go first"
+        f"there is room for it, but it must not delay jobs for which room is reserved, job {wide} first of all; 2 jobs go first"
     )
     assert remedy(told) == "a shorter time limit may let it start sooner"
 

@@ -154,7 +154,7 @@ def test_what_a_roll_waits_for_and_what_helps() -> None:
         "release 2 waits for a host for its next instance: web holds 4 hosts, and none is free for it; "
         "with max_unavailable 0 no other instance may leave first"
     )
-    place = "`phoenix deploy web --max-unavailable 1` goes on in the places that there are"
+    place = "`phoenix deploy web --max-unavailable 1` continues on the hosts that it has"
     assert sentences.remedy(STUCK) == f"{place}; or free a host"
     short = because.RollStuck(department="web", release=2, hosts=1)
     assert sentences.sentence(short).endswith("its next instance: web holds 1 host, and none is free for it")

@@ -77,7 +77,7 @@ def test_reasons_of_a_quota_read_well_of_one_host_and_of_many() -> None:
     for reason, expected in (
         (
             because.IdleToBatch(department="hpc", held=1),
-            "nobody with precedence wants more, so hpc gets what is idle",
+            "no department with precedence wants more, so hpc gets what is idle",
         ),
         (because.Cordoned(hosts=["h1"]), "h1 is cordoned"),
         (because.Cordoned(hosts=["h1", "h2"]), "h1, h2 are cordoned"),

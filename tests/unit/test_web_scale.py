@@ -253,7 +253,7 @@ def test_why_tells_what_a_window_holds_and_for_how_long() -> None:
     )
     words = held_words(heard(*steps(0.24, 0.24)), 12)  # after a claim of 12: nobody watched the load for as long
     assert words.endswith(
-        "now it asks for 3, but 12 are held: the load has not been watched for 1m00s yet; fewer in 40s at the earliest"
+        "now it asks for 3, but 12 are held: the load has not been observed for 1m00s yet; fewer in 40s at the earliest"
     )
     words = held_words(heard(*steps(0.8, 1.0), up_window_s=30.0), 10, up_window_s=30.0)
     assert words.endswith(
@@ -265,7 +265,7 @@ def test_why_tells_that_the_window_of_the_threshold_is_not_full() -> None:
     rule, heard_s = WebPolicy(window_s=20.0), [Sample(0.0, 1.0, 1.01), Sample(1.0, 8.0, 1.01)]
     words = sentence(scale_threshold.wanted(Memory(heard_s, Track()), 2, 2, rule)[1])
     assert words == (
-        "the number of instances is held; the load of 20s decides, in 12s at the earliest (it begins anew when the number in "
-        "service changes, or signals come again)"
+        "the number of instances is held; the load of 20s decides, in 12s at the earliest (the window restarts when the "
+        "number in service changes or signals resume)"
     )
     assert sentence(scale_threshold.wanted(Memory([], Track()), 0, 1, rule)[1]) == "no instance is in service yet"

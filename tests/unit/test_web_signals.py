@@ -374,7 +374,7 @@ def test_whose_word_the_load_was_is_told_as_long_as_the_rule_looks_at_it() -> No
         observed(world, utilisation=5.0, load_by=("wim",))
     told = world.facts(f.DemandChanged)[-1].reason
     assert sentence(told) == (
-        "utilisation was 500 % with 8 instances: 12 keep it at the target of 80 % (by the word of wim)"
+        "utilisation was 500 % with 8 instances: 12 keep it at the target of 80 % (reported by wim)"
     )
     assert because.fields(world.facts(f.UnitPlaced)[-1].reason)["load_by"] == ["wim"]
     observed(world, utilisation=0.1, load_by=("lb",))

@@ -19,14 +19,28 @@ from typing import Any, Final
 from schemas.control_characters import shown
 from schemas.subjects import SITE
 from schemas.units import count, iso, some, span
+from schemas.words import program_ended
 from services.domain import text as sentences
-from services.domain.text.params import Params
-from services.domain.text.told_health import program_ended
 
 FIELDS_SHOWN_MAX: Final = 12  # of a kind that is not known here: more would not be a sentence
 NAMES_SHOWN_MAX: Final = 8  # hosts of a wide job; `phoenix show` has all
 
 _PLAIN: Final = ("kind", "custody", "dept", "reason", "why", "v")
+
+
+class Params(dict[str, Any]):
+    """Fields of a fact; those that are missing read as `?`."""
+
+    def __missing__(self, key: str) -> str:
+        return "?"
+
+    def number(self, key: str) -> int:
+        value = self.get(key, 0)
+        return int(value) if isinstance(value, int | float) else 0
+
+    def names(self, key: str) -> str:
+        value = self.get(key)
+        return ", ".join(map(str, value)) if isinstance(value, list | tuple) else "" if value is None else str(value)
 
 
 def told(kind: str, fact: Mapping[str, Any], department: str = "") -> str:
@@ -301,7 +315,10 @@ _INSTANCE: Final = {
 
 def _instance_reported(p: Params) -> str:
     if p["state"] == "ended":
-        return f"the guest of {_attempt(p)} reports: {program_ended(p) or 'its program has ended'}"
+        ended = "has ended"
+        if "exit" in p or "signal" in p or "oom" in p:
+            ended = program_ended(p.get("exit"), p.number("signal"), bool(p.get("oom")), p.get("said") or "")
+        return f"the guest of {_attempt(p)} reports: its program {ended}"
     who = "the guest of" if p.get("by") == "guest" else f"load balancer {p['user']} reports on"
     said = _INSTANCE.get(str(p["state"]), str(p["state"]))
     detail = f" ({p['why']})" if p.get("why") else ""

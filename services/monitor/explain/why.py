@@ -22,7 +22,7 @@ from aiohttp import web
 
 from schemas.ids import ELEMENT, JOB
 from services.domain import text as sentences
-from services.domain.text import told_foreseen
+from services.domain.text.starts import when_it_starts
 from services.monitor.explain import why_department, why_ended, why_host
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
@@ -110,7 +110,7 @@ class Why:
         body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
         answer = _spoken(body, name, department, self._by_hand)
         for start in list(starts.values())[:1]:
-            answer["start"] = {**start, "sentence": told_foreseen.starts(start, self.now(), sentences.sentence)}
+            answer["start"] = {**start, "sentence": when_it_starts(start, self.now(), sentences.sentence)}
         return json_answer(answer)
 
     async def _known(self, name: str) -> dict[str, Any] | None:

@@ -14,12 +14,12 @@ from typing import Any
 from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.units import count, iso, span
+from schemas.words import by_contract
 from services.domain import grace
 from services.domain.sharing.host_ownership import PRESENT, counts, usable
 from services.domain.sharing.lending import bounds, next_change, reach
 from services.domain.sharing.withheld import withheld
 from services.domain.text import sentence
-from services.domain.text.told_shares import by_contract
 from services.domain.windows import NEVER
 from services.monitor.core.host_history import Step
 from services.monitor.core.monitor import MonitorCore

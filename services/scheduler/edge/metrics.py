@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from prometheus_client.registry import Collector
 
+from schemas.signal_drops import Drop
 from schemas.signals import SIGNALS
-from services.domain.signal_drops import Drop
 from services.runtime.families import DEPARTMENT, Label, Names, Table
 from services.scheduler.meter.meter import Meter
 

@@ -29,9 +29,9 @@ from schemas import signals, subjects
 from schemas.config import CloudConfig
 from schemas.facts import Fact, LoadObserved
 from schemas.requests import Malformed
+from schemas.signal_drops import Drop
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
-from services.domain.signal_drops import Drop
 from services.domain.text import sentence
 from services.runtime.broker.reply import answer, refusal
 from services.runtime.broker.signal_line import Heard, Message, SignalLine

@@ -40,7 +40,7 @@ from schemas import signals as s
 from schemas.config import WebPolicy
 from schemas.facts import AUTHORS_MAX, QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
-from services.domain.signal_drops import Drop
+from schemas.signal_drops import Drop
 from services.scheduler.meter.answers import Answered
 from services.scheduler.meter.plausibility import Known, implausible
 from services.scheduler.meter.queue import Queue, Whose

@@ -1,7 +1,7 @@
 """Which signals are taken, and who must look at a publisher whose signals are not.  No I/O; the clock is given.
 
 Rules
-  1. A signal is dropped, and counted by its name and one reason, the first that fits (`domain.signal_drops`): what cannot be
+  1. A signal is dropped, and counted by its name and one reason, the first that fits (`schemas.signal_drops`): what cannot be
      read or a field out of its bounds is malformed, which the codec says; not finite and absurd (the same bounds) are for what
      came without a codec; late: older than LATE_S; future: more than AHEAD_S ahead; out of order: not newer than its source's
      last; too long: it measured for longer than the rule looks at (`meter`, rule 7); implausible: of this department it
@@ -25,9 +25,9 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from schemas import reasons as because
 from schemas import signals as s
-from services.domain import signal_drops
-from services.domain.signal_drops import CLOCK, Drop
+from schemas.signal_drops import CLOCK, Drop
 from services.runtime.token_bucket import Buckets
 
 SOURCES_MAX: Final = 64  # publishers of one signal under one user
@@ -102,7 +102,7 @@ class Trouble(msgspec.Struct, kw_only=True):
         return found
 
     def __str__(self) -> str:
-        return signal_drops.sentence(self.params())
+        return because.SignalsDropped(**self.params()).sentence()
 
 
 class Gate:
