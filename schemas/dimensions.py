@@ -10,14 +10,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final
-
-import msgspec
+from typing import Any, Final, NamedTuple
 
 from schemas.size import FIELDS, Size
 
 
-class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+class Dimension(NamedTuple):
     """`field`: of sizes and of every message that is flat; `used`: of a host's answer, what of it is in use; `singular`,
     `plural`: the words for an amount, its unit if it has one.
 
@@ -39,17 +37,17 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     singular: str
     plural: str
     asked: str
-    limit: str = ""
-    department_limit: str = ""
     weight: str
-    grain: int = 1
     capacity: Callable[[Any], int]
     in_use: Callable[[Any], int]
     vm: Callable[[int], tuple[tuple[str, object], ...]]
     title: str
     metric: str
-    scale: int = 1
     history: tuple[str, str, str]
+    limit: str = ""
+    department_limit: str = ""
+    grain: int = 1
+    scale: int = 1
     rules: int = 0
     scarce: bool = False
     fixed: bool = False

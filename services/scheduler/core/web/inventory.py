@@ -184,7 +184,7 @@ class Inventory:
         shape, most = self.shape, self.most
         if not self.custody.fits(host, shape.size, shape.exclusive):
             return 0
-        copies = shape.size.copies_in(host.free)
+        copies = shape.size.copies_in(host.size.minus(host.used))
         return max(0, min(most if copies is None else copies, most - len(host.units)))
 
 
