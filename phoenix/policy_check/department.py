@@ -78,9 +78,10 @@ def _drawn(draw: st.DrawFn, best_effort: bool) -> Case:
     """Two shapes at most: what matters happens among units of the same shape, and between two.  Small jobs and large hosts are
     drawn more often: where nothing fits there is little to see."""
     few = st.sampled_from((1, 1, 1, 2, 1, 3))
-    ranks = st.builds(Size, few, st.sampled_from((256, 256, 512, 2048)))
+    none = st.just(0)  # of GPUs
+    ranks = st.builds(Size, few, st.sampled_from((256, 256, 512, 2048)), none)
     shapes = draw(st.lists(st.tuples(few, ranks, st.sampled_from((False, False, True))), min_size=1, max_size=2))
-    offers = st.builds(Size, st.sampled_from((4, 8, 4, 1)), st.sampled_from((BIG_MB, BIG_MB, 512)))
+    offers = st.builds(Size, st.sampled_from((4, 8, 4, 1)), st.sampled_from((BIG_MB, BIG_MB, 512)), none)
     hosts = st.builds(HostCase, offers, st.sampled_from((False, False, False, True)))
     job = st.builds(
         lambda shape, rest: JobCase(*shape, **rest),

@@ -247,7 +247,7 @@ async def test_who_is_no_balancer_is_told_at_the_door(here: House) -> None:
     for name, content in contents.items():
         got, answer = await call(here, "wes", "POST", f"/v1/signals/web/{name}", content)
         assert (got, answer["error"]["field"]) == (403, "user")
-        whose = "the word of wes does not count (balancers of web: lb); that of managers and operators does"
+        whose = "reports by wes do not count (balancers of web: lb); those of managers and operators do"
         assert answer["error"]["message"] == f"user: {whose}"
         for user in ("wim", "root"):
             assert (await call(here, user, "POST", f"/v1/signals/web/{name}", content))[0] == 200

@@ -12,6 +12,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Hosts
+from schemas.size import Size
 from tests.support.executor_stage import FAST, Stage, config_adopted, stage
 from tests.support.nats import NatsServer, running_server
 
@@ -138,12 +139,12 @@ async def test_what_another_tenant_runs_is_not_offered_and_our_own_vms_change_no
     vm = await one(scene, lambda client: client.vm.allocate(template))
     await one(scene, lambda client: client.vm.deploy(vm, 0))
     host = scene.custody.state.hosts["host000"]
-    await scene.until(lambda: host.size == (2, 3096), "less is offered")
+    await scene.until(lambda: host.size == Size(2, 3096), "less is offered")
     await scene.running("2", "host000")
     await scene.report("1")
     await scene.until(lambda: not scene.started("1"), "its VM is ended")
     await one(scene, lambda client: client.vm.action("terminate-hard", vm))
-    await scene.until(lambda: host.size == (4, 4096), "all is offered")
+    await scene.until(lambda: host.size == Size(4, 4096), "all is offered")
     described = [x for x in await scene.journal() if isinstance(x, f.HostDescribed)]
     assert [(x.host, x.cores) for x in described[3:]] == [("host000", 2), ("host000", 4)]
 

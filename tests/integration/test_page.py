@@ -158,7 +158,7 @@ def test_a_spike_is_seen_without_loading_the_page_again(site: Site, opened: Open
     held = until(lambda: [r["host"] for r in site.get("/v1/hosts")["hosts"] if r["department"] == "web"], "no host")
     for name in held:
         expect(page.locator(f'#grid [data-host="{name}"].own-2.is-held')).to_be_visible(timeout=WAIT_MS)
-    expect(page.locator("#stream li", has_text=f"{held[-1]} goes to web").first).to_be_visible()
+    expect(page.locator("#stream li", has_text=f"{held[-1]} is granted to web").first).to_be_visible()
     assert page.evaluate("window.same") is True
 
 
@@ -360,7 +360,7 @@ UNITS = """async () => {
   told.kept = model.decisions.length;
   told.order = model.order;
   const words = t => linked(t, model).map(n => typeof n === "string" ? n : `[${n.getAttribute("href")}]`).join("");
-  told.links = [words("h9 goes to web: a web department wants 3 hosts"), words("job 17 and 17_3 and web.5, <b>17</b>")];
+  told.links = [words("h9 is granted to web: a web department wants 3 hosts"), words("job 17 and 17_3 and web.5, <b>17</b>")];
   const [since, time] = linked("since 2020-11-22T06:18:00Z", model);
   told.time = [since, time.textContent === whole("2020-11-22T06:18:00Z"), clock("2020-11-22T06:18:00Z").length];
   const done = (n, at, d = "hpc") => ({id: `${n}.0`, at, kind: "k", department: d, sentence: `job ${n} is done after ${n}s`});
@@ -390,7 +390,7 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
     assert told["kept"] == 500
     assert told["order"] == ["h9", "h10"]
     assert told["links"] == [
-        "[#/host/h9] goes to [#/department/web]: a web department wants 3 hosts",
+        "[#/host/h9] is granted to [#/department/web]: a web department wants 3 hosts",
         "job [#/job/17] and [#/job/17_3] and [#/instance/web.5], <b>17</b>",
     ]
     assert told["time"] == ["since ", True, 8]

@@ -100,7 +100,7 @@ async def test_a_key_that_the_broker_does_not_know_is_named(here: World, caplog:
     (here.config.nats.credentials_dir / "service-admission.nk").unlink()
     credentials.ensure(here.config)
     assert await here.start("i1").code() == Exit.USAGE
-    assert "does not know the key of admission" in caplog.text
+    assert "does not have the key of admission" in caplog.text
 
 
 async def test_a_key_withdrawn_at_run_time_ends_the_service(here: World, caplog: pytest.LogCaptureFixture) -> None:

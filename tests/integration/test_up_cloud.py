@@ -171,7 +171,7 @@ def test_hosts_departments_events(cloud: Cloud) -> None:
     assert len(hosts) == 4
     assert {d["department"] for d in cloud.json("departments")["departments"]} == {"hpc", "web"}
     assert "host.granted" in cloud.ok("events", "--last", "200")
-    assert " goes to " in cloud.ok("events", "--last", "200", "--sentences")
+    assert " is granted to " in cloud.ok("events", "--last", "200", "--sentences")
     name = hosts[-1]["host"]
     cloud.ok("hosts", "cordon", name, "--reason", "a test")
     until(
@@ -189,7 +189,7 @@ def test_why_and_story_of_hosts_and_departments(cloud: Cloud) -> None:
     name = next(host["host"] for host in cloud.json("hosts")["hosts"] if host["department"] == "hpc")
     assert cloud.ok("why", name).startswith(f"host {name}:\n  1. Held by hpc since ")
     assert cloud.ok("why", "hpc").startswith("department hpc:\n  1. It wants ")
-    assert f"{name} goes to hpc: " in cloud.ok("story", name)
+    assert f"{name} is granted to hpc: " in cloud.ok("story", name)
     assert cloud.json("story", "hpc", "--last", "5")["kind"] == "department"
     job = cloud.ok("submit", "-N", "4", "--exclusive", "--time", "1", "--wrap", "true").strip()  # web has a host
     assert cloud.json("story", job)["steps"][0]["kind"] == "job.submitted"

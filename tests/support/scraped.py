@@ -60,7 +60,7 @@ def _values(label: Label, bounds: Mapping[Names, Iterable[str]]) -> set[str]:
     if isinstance(label.values, tuple):
         return set(label.values)
     if label.values is Names.REASONS:
-        return because.REASONS
+        return tuple(because.BY_CODE)
     return {*bounds.get(label.values, ())}
 
 
