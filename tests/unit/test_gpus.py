@@ -21,7 +21,7 @@ from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import registry
 from services.scheduler.core.web.core import WebCore
 from tests.support.admission import fold
-from tests.support.scheduling import closed, core, demand
+from tests.support.scheduling import closed, core, demand, released
 from tests.support.world import World, batch, cloud, web
 
 KEEPS: tuple[Capability, ...] = (*ALL, "keep_devices")
@@ -152,6 +152,16 @@ def test_idle_hosts_without_gpus_are_wanted_beside_the_one_that_is_needed() -> N
     assert demand(world) == 0
     world.submit(gpus=1)
     assert demand(world) == 3
+
+
+@pytest.mark.parametrize(("needed", "goes"), [(False, "h2"), (True, "h1")])
+def test_an_idle_host_with_gpus_is_given_back_first_unless_a_waiting_job_needs_them(needed: bool, goes: str) -> None:
+    world = site(0, 1, 0)
+    if needed:
+        world.submit(nodes=2, gpus=1)  # there is one such host: it waits
+        world.settle()
+    world.quota("hpc", 2)
+    assert released(world) == [goes]
 
 
 # ------------------------------------------------------------------------------------------------------------------ door
