@@ -90,7 +90,7 @@ class Plain:
         if len(now) >= shape.nodes:
             why = self.why()
             hosts, since, until = tuple(now[: shape.nodes]), ALWAYS, self.now + length_s
-            self.starts.append(Start(place.unit, shape, hosts, why))
+            self.starts.append(Start(place.unit, shape, hosts, why, anywhere=len(self.reserved) == len(self.starts)))
             self.reserved.append(Reserved(place.unit, self.now, hosts))
         else:
             moments = sorted({at for name in self.there for at in self.gains(name, shape, length_s)})

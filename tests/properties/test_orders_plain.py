@@ -48,7 +48,8 @@ class Plain:
                 yield place, lane
 
     def start(self, place: Place, lane: Lane, hosts: tuple[str, ...], why: Reason) -> None:
-        self.starts.append(Start(place.unit, lane.key.shape, hosts, why))
+        in_turn = not isinstance(why, because.Backfill)
+        self.starts.append(Start(place.unit, lane.key.shape, hosts, why, anywhere=in_turn))
         self.throttles[lane.key] += 1
 
     def in_turn(self) -> Reason:

@@ -93,7 +93,10 @@ def test_a_broken_plug_in_is_shown_what_breaks_it(
     assert main(["policies", "check", "never", "--examples", "5"]) == 1
     text = capsys.readouterr().out
     assert text.startswith("never (order) of acme-never 1.2, 5 situations for each rule:\n  ok      O1 ")
-    assert "  BROKEN  O10  a job alone, for which there is room, starts\n              one job (1 x 1 core and 256 MiB" in text
+    assert (
+        "  BROKEN  O10  a job alone, for which there is room, starts\n              one job (1 x 1 core and 256 MiB"
+        in text
+    )
     assert text.endswith("9 of 10 rules hold\n")
     assert main(["policies", "check", "never", "--examples", "5", "--json"]) == 1
     rules = json.loads(capsys.readouterr().out)["rules"]

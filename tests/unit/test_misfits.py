@@ -100,8 +100,8 @@ def patterns(found: Any, known: set[int]) -> Iterator[tuple[inspect.Type, bool]]
     known.add(id(found))
     if isinstance(found, inspect.Metadata):
         has = WORDS in (found.extra or {})
-        for one, _ in patterns(found.type, known):
-            yield one, has
+        for one, inside in patterns(found.type, known):
+            yield one, has if one is found.type else inside
         return
     if isinstance(found, inspect.StrType) and found.pattern:
         yield found, False
