@@ -32,9 +32,11 @@ def describe(world: World, name: str, gpus: int, cores: int = 4) -> None:
     world.write("executor", described, f.HostCleared(host=name))
 
 
-def site(*gpus: int, capabilities: tuple[Capability, ...] = (), **policy: Any) -> World:
-    """Hosts h1, h2, … of hpc, of 4 cores, with so many GPUs each."""
-    world = World(msgspec.structs.replace(cloud(batch("hpc", **policy)), capabilities=capabilities))
+def site(
+    *gpus: int, capabilities: tuple[Capability, ...] = (), others: tuple[Department, ...] = (), **policy: Any
+) -> World:
+    """Hosts h1, h2, … of hpc, of 4 cores, with these numbers of GPUs.  `others`: departments beside hpc."""
+    world = World(msgspec.structs.replace(cloud(batch("hpc", **policy), *others), capabilities=capabilities))
     for number, count in enumerate(gpus, start=1):
         describe(world, f"h{number}", count)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
@@ -154,9 +156,20 @@ def test_idle_hosts_without_gpus_are_wanted_beside_the_one_that_is_needed() -> N
     assert demand(world) == 3
 
 
-@pytest.mark.parametrize(("needed", "goes"), [(False, "h2"), (True, "h1")])
-def test_an_idle_host_with_gpus_is_given_back_first_unless_a_waiting_job_needs_them(needed: bool, goes: str) -> None:
-    world = site(0, 1, 0)
+@pytest.mark.parametrize(
+    ("others", "needed", "goes"),
+    [
+        ((), False, "h1"),
+        ((web("web"),), False, "h1"),  # its instances need none
+        ((web("web", instance_gpus=1),), False, "h2"),
+        ((batch("lab"),), False, "h2"),
+        ((batch("lab"),), True, "h1"),
+    ],
+)
+def test_an_idle_host_with_gpus_is_given_back_last_unless_another_department_alone_may_need_them(
+    others: tuple[Department, ...], needed: bool, goes: str
+) -> None:
+    world = site(0, 1, 0, others=others)
     if needed:
         world.submit(nodes=2, gpus=1)  # there is one such host: it waits
         world.settle()

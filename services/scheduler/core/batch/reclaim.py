@@ -191,22 +191,29 @@ def latenesses(custody: Custody, dept: str) -> list[float]:
 
 def idle_hosts(view: View, count: int) -> list[str] | None:
     """`count` idle hosts to give back, those that every order of victims would choose: the first ones by name, those with
-    parked VMs last.  Hosts with something scarce are the last of all if the department's waiting jobs need it, and else the
-    first, so that others can have them.  None if an attempt has to end, or if not all hosts are alike in that (cordoned, in
-    quarantine): then the order itself is asked."""
+    parked VMs last.  Hosts with something scarce are the last of all, unless the department's waiting jobs need none of it and
+    another department may: then they are the first.  None if an attempt has to end, or if not all hosts are alike in that
+    (cordoned, in quarantine): then the order itself is asked."""
     index = view.custody.index
     if index.apart or view.custody.held(view.dept) - len(view.room.busy) < count:
         return None
     empty = {free: names for free, names in view.room.classes.items() if free.empty}
     if index.parked or any(free.scarce for free in empty):
-        sign = 1 if view.state.sizes else -1
-        # 1. what is scarce, by who needs it; 2. no parked VMs; 3. unique: the name
+        sign = -1 if not view.state.sizes and _others_may_need_scarce(view) else 1
+        # 1. what is scarce, by who may need it; 2. no parked VMs; 3. unique: the name
         order = sorted(
             (sign * free.scarce, name in index.parked, name) for free, names in empty.items() for name in names
         )
         return [name for *_, name in order[:count]]
     names = list(empty.values())
     return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
+
+
+def _others_may_need_scarce(view: View) -> bool:
+    """A notice does not say what its claimants need: jobs of another batch department may, and web instances that ask."""
+    config = view.custody.state.config
+    others = [each for each in config.departments if each.name != view.dept] if config is not None else []
+    return any(each.kind == "batch" or (each.web is not None and each.web.instance_gpus > 0) for each in others)
 
 
 def hand_back(view: View, choice: Choice, why: dict[str, Reason], reason: Reason) -> list[f.Fact]:
