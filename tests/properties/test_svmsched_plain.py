@@ -104,11 +104,10 @@ class Plain:
 
     def complies(self, place: Place, lane: Lane) -> bool:
         service = lane.key.kind.service
-        cores, memory_mb = self.uses(service, lane.key.shape)
+        used = self.uses(service, lane.key.shape)
         if self.gap is not None and self.later and place.unit != self.gap.head.unit and self.is_heads(service):
-            more = needs(self.gap.shape, self.forecast.wholes)
-            cores, memory_mb = cores + more[0], memory_mb + more[1]
-        return self.shares.complies(service, Size(cores, memory_mb))
+            used = used.plus(needs(self.gap.shape, self.forecast.wholes))
+        return self.shares.complies(service, used)
 
     def borrows(self, place: Place, lane: Lane) -> bool:
         """Rule 3."""
@@ -233,17 +232,15 @@ def asked(random: Random, mix: Mix) -> dict[str, Any]:
     return fields
 
 
-def used_by_hand(world: World) -> dict[str, tuple[int, int]]:
+def used_by_hand(world: World) -> dict[str, Size]:
     """Of live production: what it asked for, on whole hosts all that they have."""
-    found: dict[str, tuple[int, int]] = {}
+    found: dict[str, Size] = {}
     for unit in world.custody.state.units.values():
         job = core(world).state.jobs.get(job_of(unit.id))
         if unit.live and job is not None and not job.best_effort:
             for host in map(world.custody.state.hosts.__getitem__, unit.hosts):
                 whole = unit.exclusive and host.cordoned is None  # a cordoned one is not among those that are shared
-                cores, memory_mb = found.get(job.service, (0, 0))
-                more = host.size if whole else unit.size
-                found[job.service] = cores + more[0], memory_mb + more[1]
+                found[job.service] = found.get(job.service, Size()).plus(host.size if whole else unit.size)
     return found
 
 
