@@ -167,7 +167,7 @@ def test_people_are_told() -> None:
     says(world, job, percent=40.0)
     world.now += 20
     (reason,) = batch_why.why(core(world), job, world.now)
-    assert sentences.sentence(reason).endswith("; its checkpoint of 20s ago keeps 1m40s of its work (40 %)")
+    assert sentences.sentence(reason).endswith("; its checkpoint of 20s ago keeps 1m40s of its work (40 % of it)")
     world.quota("hpc", 0)
     world.settle()
     told = [sentences.sentence(reason) for reason in batch_why.why(core(world), job, world.now)]

@@ -143,8 +143,9 @@ def test_after_a_move_both_hosts_are_told_anew_from_samples_of_later() -> None:
     bench.write(
         "scheduler.hpc", f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.MIGRATE, why=because.Balanced())
     )
-    came = because.Balanced(from_hosts=["h0"])
-    bench.write("scheduler.hpc", f.UnitPlaced(unit="1", attempt=2, hosts=("h1",), cores=1, memory_mb=256, reason=came))
+    came, size = because.Balanced(from_hosts=["h0"]), {"cores": 1, "memory_mb": 256}
+    moved = f.UnitPlaced(unit="1", attempt=2, hosts=("h1",), **size, moved_from=("h0",), reason=came)
+    bench.write("scheduler.hpc", moved)
     assert set(bench.core.ledger.state.told) == {"h2"}
     site.sample(0.9, 0.1, 0.1, times=3)
     assert len(site.told()) == 3

@@ -321,13 +321,13 @@ def host_sight(host: Any) -> HostSight:
         one_id=number(find("ID")),
         usable=state in _HOST_USABLE,
         bad=_HOST_BAD.get(state, ""),
-        size=Size._make(dimension.capacity(host) for dimension in DIMENSIONS),
+        size=Size._make(number(dimension.capacity(host)) for dimension in DIMENSIONS),
         cluster=(find("CLUSTER") or "")[:LABEL_CHARS_MAX],
         labels=_labels(host.find("TEMPLATE")),
         vms=tuple(number(e.text) for e in vms) if vms is not None else (),
         apart="disabled" if state in _HOST_APART else "",
         max_cpu=max(0, number(find("HOST_SHARE/MAX_CPU") or 0)),
-        asked=tuple(dimension.in_use(host) for dimension in DIMENSIONS),
+        asked=tuple(number(dimension.in_use(host)) for dimension in DIMENSIONS),
     )
 
 
