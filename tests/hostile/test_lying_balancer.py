@@ -82,7 +82,7 @@ class Cloud:
         edge.service = service  # type: ignore[assignment]
         edge.meter.since, edge.meter.answers.release_of = world.now - 60.0, edge._release_of
         core = seat.core.state
-        edge.meter.inherit(core.claim, core.claim_by, core.heard_at + seat.core.view.policy.signal_timeout_s)
+        edge.meter.inherit(core.claim, core.claim_by, core.heard_at + seat.core.policy.signal_timeout_s)
         return edge
 
     def hear(self, name: str, user: str, said: list[tuple[str, bytes]]) -> None:
