@@ -145,8 +145,8 @@ async def test_what_the_door_does_not_keep_is_noted_in_words(hypervisor: Hypervi
     life.refuses["files/e"] = (413, "a file of at most 2 bytes is kept")
     await hypervisor.until_ended(await hypervisor.boot("1"))
     assert life.report is not None
-    control = "was not kept: its name has control characters"
-    told = [f"a\x1bb {control}", f"c\nd {control}", "e was not kept: a file of at most 2 bytes is kept"]
+    control = "was not stored: its name has control characters"
+    told = [f"a\x1bb {control}", f"c\nd {control}", "e was not stored: a file of at most 2 bytes is kept"]
     assert life.report["note"] == "; ".join(told)
     assert list(life.files) == ["f"]
 

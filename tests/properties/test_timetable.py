@@ -15,7 +15,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.size import Size
+from schemas.size import Size, total
 from services.domain.shape import Shape
 from services.domain.timetable import Ground, Slot, Timetable
 from services.scheduler.core.state.room import Free, Room
@@ -59,12 +59,11 @@ class Site:
 
     def room(self) -> Room:
         room = Room(())
-        for name, (cores, memory_mb) in self.hosts.items():
+        for name, size in self.hosts.items():
             there = [part for part, hosts in self.standing.values() if name in hosts]
             if any(part.exclusive for part in there):
                 continue
-            left = (cores - sum(p.size.cores for p in there), memory_mb - sum(p.size.memory_mb for p in there))
-            room.offer(name, Free(0, not there, Size(*left)))
+            room.offer(name, Free(0, not there, size.minus(total(part.size for part in there))))
         return room
 
     def place(self, slot: Slot, draw: Any | None) -> None:

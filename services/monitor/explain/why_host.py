@@ -100,7 +100,9 @@ def _there(host: Host) -> list[Word]:
         return [Word("nothing runs there")]
     names = ", ".join(sorted(host.units)[:8]) + (" …" if len(host.units) > 8 else "")
     parts = zip(DIMENSIONS, host.used, host.size, strict=True)
-    there = ", ".join(f"{used} of {dimension.amount(number)}" for dimension, used, number in parts)
+    there = ", ".join(
+        f"{used} of {dimension.amount(number)}" for dimension, used, number in parts if number or not dimension.scarce
+    )
     return [Word(f"there: {names}, on {there}")]
 
 
