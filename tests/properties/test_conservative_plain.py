@@ -52,9 +52,9 @@ class Plain:
         there = [o.shape for o in self.there[name] if o.since <= at < o.until]
         whole = self.wholes[name]
         if any(shape.exclusive for shape in there):
-            return Free(0, False, Size(-1, -1), whole.serves)
+            return Free.of(False, Size(-1, -1), whole.serves)
         cores, memory_mb = sum(s.size.cores for s in there), sum(s.size.memory_mb for s in there)
-        return Free(0, False, whole.size.minus(Size(cores, memory_mb)), whole.serves) if there else whole
+        return Free.of(False, whole.size.minus(Size(cores, memory_mb)), whole.serves) if there else whole
 
     def holds(self, name: str, shape: Shape, since: float, until: float) -> bool:
         edges = {edge for o in self.there[name] for edge in (o.since, o.until) if since < edge < until}

@@ -72,9 +72,9 @@ class Plain:
         """Rule 8: what is being written is not free."""
         for each in self.saving.values():
             for name in [name for name in each.hosts if name in self.room.free]:
-                _, _, size, serves = self.room.free[name]
-                left = [max(0, free - taken) for free, taken in zip(size, each.shape.size, strict=True)]
-                self.room.offer(name, Free(0, False, Size(*left), serves))
+                free = self.room.free[name]
+                left = [max(0, there - taken) for there, taken in zip(free.size, each.shape.size, strict=True)]
+                self.room.offer(name, Free.of(False, Size(*left), free.serves))
 
     def stays_s(self, unit: str, lane: Lane) -> float:
         shape = lane.key.shape

@@ -172,7 +172,7 @@ def some(random: Random, names: list[str], count: int) -> tuple[str, ...]:
 def draw(seed: int) -> Situation:
     random = Random(seed)
     names = [f"h{number}" for number in range(1, random.randint(2, 5))]
-    held = {name: Free(0, True, Size(CORES, MEMORY_MB)) for name in names}
+    held = {name: Free.of(True, Size(CORES, MEMORY_MB)) for name in names}
     units: dict[str, Any] = {}
     endings, suspended, clearing_s = list[Ending](), dict[str, tuple[str, ...]](), {"9": 2.0}
     for number in range(1, random.randint(2, 6)):

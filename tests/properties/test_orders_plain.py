@@ -121,7 +121,7 @@ class Plain:
                 if whole is not None and name not in resting:
                     stay = [its for end, hosts, its in there if name in hosts and end > at]
                     cores, memory_mb = sum(s.size.cores for s in stay), sum(s.size.memory_mb for s in stay)
-                    left = Free(0, False, whole.size.minus(Size(cores, memory_mb)), whole.serves)
+                    left = Free.of(False, whole.size.minus(Size(cores, memory_mb)), whole.serves)
                     later[name] = left if stay else whole
             fitting = sum(1 for free in later.values() if free.fits(shape))
             if fitting >= shape.nodes:

@@ -46,7 +46,7 @@ class Plain:
             there = [a.shape for a in self.attempts if host in a.hosts and a.name not in gone]
             if not any(shape.exclusive for shape in there):
                 cores, memory_mb = sum(s.size.cores for s in there), sum(s.size.memory_mb for s in there)
-                found[host] = Free(0, not there, Size(CORES - cores, MEMORY_MB - memory_mb))
+                found[host] = Free.of(not there, Size(CORES - cores, MEMORY_MB - memory_mb))
         return found
 
     def find(self, shape: Shape) -> tuple[tuple[str, ...], list[str]] | None:

@@ -63,7 +63,7 @@ class Site:
             there = [part for part, hosts in self.standing.values() if name in hosts]
             if any(part.exclusive for part in there):
                 continue
-            room.offer(name, Free(0, not there, size.minus(total(part.size for part in there))))
+            room.offer(name, Free.of(not there, size.minus(total(part.size for part in there))))
         return room
 
     def place(self, slot: Slot, draw: Any | None) -> None:

@@ -92,7 +92,7 @@ def test_the_queue_is_ranked_anew_only_where_somebody_fits() -> None:
 
     found.state.jobs["2"].priority = 50
     assert ranked(AT + 300.0, room)[-1] == "2", "nothing fits"
-    room.offer("a", Free(0, True, Size(2, 10_000)))
+    room.offer("a", Free.of(True, Size(2, 10_000)))
     assert ranked(AT + 300.0, room)[0] == "2"
     found.state.jobs["1"].priority = 90
     assert ranked(AT + 600.0, None)[0] == "1"

@@ -169,16 +169,16 @@ def test_units_of_one_shape_and_several_kinds_are_counted_together() -> None:
 
 
 def test_idle_hosts_of_no_use_are_wanted_beside_the_largest_number_once() -> None:
-    idle = {Free(0, True, Size(4, 400)): 2, Free(0, True, Size(4, 400), ("fast",)): 1}
+    idle = {Free.of(True, Size(4, 400)): 2, Free.of(True, Size(4, 400), ("fast",)): 1}
     assert hosts_wanted(queue(QUICK), USABLE, 0, {}, idle) == 3
     assert hosts_wanted(queue(QUICK), USABLE, 3, {}, idle) == 6
     assert hosts_wanted(queue(QUICK), USABLE, 4, {}, idle) == 6
-    assert hosts_wanted(queue(ONE), USABLE, 0, {}, {Free(0, True, Size(1, 1)): 2}) == 1, (
+    assert hosts_wanted(queue(ONE), USABLE, 0, {}, {Free.of(True, Size(1, 1)): 2}) == 1, (
         "only those with a constraint ask so"
     )
     tall = QUICK._replace(size=QUICK.size._replace(memory_mb=300))
-    assert hosts_wanted(queue(QUICK, tall), USABLE, 0, {}, {Free(0, True, Size(4, 200), ("fast",)): 1}) == 3
-    assert hosts_wanted(queue(tall, QUICK), USABLE, 0, {}, {Free(0, True, Size(4, 200), ("fast",)): 1}) == 3
+    assert hosts_wanted(queue(QUICK, tall), USABLE, 0, {}, {Free.of(True, Size(4, 200), ("fast",)): 1}) == 3
+    assert hosts_wanted(queue(tall, QUICK), USABLE, 0, {}, {Free.of(True, Size(4, 200), ("fast",)): 1}) == 3
 
 
 def test_the_first_constraints_in_order_are_preferred() -> None:
@@ -258,19 +258,19 @@ def test_expected_are_the_hosts_that_the_department_may_place_on() -> None:
     for name in "abcdefg":
         found.host_changed(name)
     assert [*found.held] == ["a", "b", "c"]
-    assert found.wholes == {Free(0, True, Size(4, 400)): 2, Free(0, True, Size(8, 400)): 1}
+    assert found.wholes == {Free.of(True, Size(4, 400)): 2, Free.of(True, Size(8, 400)): 1}
     custody.state.hosts["a"].units = {"1": None, "2": None}
     custody.state.hosts["a"].used = custody.state.hosts["a"].used._replace(cores=3)
     found.host_changed("a")
-    assert found.held["a"] == Free(0, True, Size(4, 400)), "it is what it will be once it is empty"
+    assert found.held["a"] == Free.of(True, Size(4, 400)), "it is what it will be once it is empty"
     assert (found.units("a"), found.units("b")) == (2, 0)
     custody.state.hosts["b"].size = custody.state.hosts["b"].size._replace(cores=8)
     del custody.state.hosts["a"]
     for name in "ab":
         found.host_changed(name)
     assert (found.held, found.wholes) == (
-        dict.fromkeys("bc", Free(0, True, Size(8, 400))),
-        {Free(0, True, Size(8, 400)): 2},
+        dict.fromkeys("bc", Free.of(True, Size(8, 400))),
+        {Free.of(True, Size(8, 400)): 2},
     )
     assert not found.could_hold(Shape(3, Size(1, 1), False))
     assert found.could_hold(Shape(2, Size(8, 400), True))
@@ -283,4 +283,4 @@ def test_a_host_that_satisfies_other_constraints_is_another_host() -> None:
     found = Forecast(custody, "hpc", lambda _name, _since: 0.0, [], serves=lambda one: meant[one.name])
     meant["a"] = ()
     found.host_changed("a")
-    assert found.wholes == {Free(0, True, Size(4, 400)): 1}
+    assert found.wholes == {Free.of(True, Size(4, 400)): 1}

@@ -121,6 +121,7 @@ def holders(world: World) -> dict[str, str | None]:
 
 def test_demand_names_what_is_needed_of_what_is_scarce() -> None:
     world = site(0)
+    describe(world, "h9", 1)  # free
     world.submit(cores=2, gpus=1)
     world.submit(cores=1)
     world.settle()

@@ -162,7 +162,7 @@ def test_an_exclusive_job_uses_whole_hosts() -> None:
 
 
 def test_an_exclusive_job_counts_as_on_the_smallest_hosts_that_hold_it() -> None:
-    wholes = {Free(0, True, Size(8, 16384)): 1, Free(0, True, Size(4, 8192)): 2}
+    wholes = {Free.of(True, Size(8, 16384)): 1, Free.of(True, Size(4, 8192)): 2}
     found = [needs(Shape(2, Size(cores, 100), True), wholes) for cores in (4, 5, 9)]
     assert found == [Size(8, 16384), Size(16, 32768), Size(18, 200)]
 

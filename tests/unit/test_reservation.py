@@ -14,7 +14,7 @@ from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
 HEAD = Place(0, 1, "1")
-WHOLE = Free(0, True, Size(4, 400))
+WHOLE = Free.of(True, Size(4, 400))
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ WHOLE = Free(0, True, Size(4, 400))
         (WHOLE, Shape(1, Size(3, 200), False), True),
         (WHOLE, Shape(1, Size(2, 201), False), True),
         (WHOLE, Shape(1, Size(1, 100), True), True),
-        (Free(0, False, Size(1, 400)), Shape(1, Size(1, 100), False), False),
+        (Free.of(False, Size(1, 400)), Shape(1, Size(1, 100), False), False),
     ],
 )
 def test_a_host_is_spoilt_where_the_head_would_fit_but_for_the_other(free: Free, shape: Shape, spoils: bool) -> None:
@@ -49,4 +49,4 @@ def test_of_a_host_that_offers_nothing_now_the_end_of_one_of_several_leaves_what
     forecast = expected([Ending(10.0, "2", ("h1",), half), Ending(20.0, "3", ("h1",), half)], h1=2)
     gap = gap_for(HEAD, half, Room(()), forecast, [], [])
     assert gap is not None
-    assert (gap.at, gap.later, gap.spare) == (10.0, {"h1": Free(0, False, Size(2, 200))}, 0)
+    assert (gap.at, gap.later, gap.spare) == (10.0, {"h1": Free.of(False, Size(2, 200))}, 0)

@@ -47,7 +47,7 @@ def serves(one: Host, constraints: Sequence[str]) -> tuple[str, ...]:
 
 def offers(one: Host, constraints: Sequence[str]) -> Free:
     left = Size(one.size.cores - one.used.cores, one.size.memory_mb - one.used.memory_mb)
-    return Free(0, not one.units, left, serves(one, constraints))
+    return Free.of(not one.units, left, serves(one, constraints))
 
 
 def is_in(one: Host) -> bool:
@@ -151,7 +151,7 @@ def best_fit(room: Room, shape: Shape) -> list[str]:
 def after(room: Room, hosts: Sequence[str], shape: Shape) -> dict[str, Free]:
     left = {name: free for name, free in room.free.items() if name not in hosts or not shape.exclusive}
     for name in [] if shape.exclusive else hosts:
-        left[name] = Free(0, False, room.free[name].size.minus(shape.size), room.free[name].serves)
+        left[name] = Free.of(False, room.free[name].size.minus(shape.size), room.free[name].serves)
     return left
 
 
@@ -198,7 +198,7 @@ def test_a_copy_knows_constraints_and_nothing_of_hosts_that_are_set_apart() -> N
     assert (twin.free, twin.classes, twin.order, twin.constraints) == (room.free, room.classes, room.order, CONSTRAINTS)
     assert (twin.resting, twin.cordoned, twin.busy) == ({}, {}, {})
     twin.take(Shape(1, Size(1, 1), False))
-    twin.offer("e", Free(0, True, Size(1, 1)))
+    twin.offer("e", Free.of(True, Size(1, 1)))
     assert tidy(room)
     assert [*room.free] == ["a", "d"]
 
@@ -206,9 +206,9 @@ def test_a_copy_knows_constraints_and_nothing_of_hosts_that_are_set_apart() -> N
 def test_what_a_host_offers_from_now_on_takes_the_place_of_what_it_did() -> None:
     room = Room.of(held(host("a"), host("b")), "hpc")
     for name, free in [
-        ("a", Free(0, False, Size(2, 100))),
-        ("c", Free(0, False, Size(2, 100))),
-        ("a", Free(0, True, Size(4, 400))),
+        ("a", Free.of(False, Size(2, 100))),
+        ("c", Free.of(False, Size(2, 100))),
+        ("a", Free.of(True, Size(4, 400))),
     ]:
         room.offer(name, free)
         assert room.free[name] == free
@@ -232,10 +232,10 @@ def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
     assert ([*some.free], some.resting) == (["d", "a"], {"b": 120.0, "c": 120.0})
     every = room.rested(custody, 120.0)
     assert every.free == {
-        "a": Free(0, True, Size(4, 400)),
-        "b": Free(0, False, Size(1, 100)),
-        "c": Free(0, True, Size(4, 400), ("fast",)),
-        "d": Free(0, True, Size(4, 400)),
+        "a": Free.of(True, Size(4, 400)),
+        "b": Free.of(False, Size(1, 100)),
+        "c": Free.of(True, Size(4, 400), ("fast",)),
+        "d": Free.of(True, Size(4, 400)),
     }
     assert every.resting == {}
     assert tidy(every)
@@ -248,11 +248,11 @@ def test_hosts_that_have_rested_are_in_at_that_moment_and_not_before() -> None:
 def test_labels_make_classes_only_where_jobs_have_constraints() -> None:
     custody = held(host("a", labels={"FAST": "1"}), host("b"))
     room = Room.of(custody, "hpc")
-    assert (room.constraints, room.classes) == ((), {Free(0, True, Size(4, 400)): ["a", "b"]})
+    assert (room.constraints, room.classes) == ((), {Free.of(True, Size(4, 400)): ["a", "b"]})
     room.constrain(custody, "hpc", ("fast",))
     assert (room.constraints, room.free["a"].serves, room.free["b"].serves) == (("fast",), ("fast",), ())
     custody.state.hosts["b"].labels = {"FAST": "1"}
     room.update(custody, "hpc", ["b"])
-    assert room.classes == {Free(0, True, Size(4, 400), ("fast",)): ["a", "b"]}
+    assert room.classes == {Free.of(True, Size(4, 400), ("fast",)): ["a", "b"]}
     room.constrain(custody, "hpc", ("gpu",))
-    assert room.classes == {Free(0, True, Size(4, 400)): ["a", "b"]}
+    assert room.classes == {Free.of(True, Size(4, 400)): ["a", "b"]}

@@ -38,7 +38,7 @@ def test_each_dimension_counts_in_each_operation(place: int) -> None:
 
 @pytest.mark.parametrize("place", PLACES, ids=FIELDS)
 def test_a_host_offers_a_rank_room_in_each_dimension(place: int) -> None:
-    offers = Free(0, True, TEN)
+    offers = Free.of(True, TEN)
     assert offers.fits(Shape(1, TEN))
     assert not offers.fits(Shape(1, TEN.plus(one(place))))
     assert offers.beside(Shape(1, one(place, 4))).size[place] == 6

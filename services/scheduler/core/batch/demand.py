@@ -20,7 +20,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas import reasons as because
-from schemas.dimensions import SCARCE, scarcity
+from schemas.dimensions import scarcity
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.stage import Said
@@ -47,7 +47,7 @@ class ReportDemand:
             leases = lease_times.hosts_wanted(view.jobs, view.open, view.capacities, view.policy.leases, now)
             wanted = max(wanted, leases)
         prefer = preferred(queue) if view.jobs.constraints and view.active else ()
-        sizes = scarce(queue) if view.active else ()
+        sizes = scarce(queue) if view.active and any(map(scarcity, view.capacities.counts)) else ()
         told = (prefer, sizes) == (view.state.prefer, view.state.sizes)
         if wanted != view.custody.state.demands.get(view.dept, 0) or not told:
             pending = len(queue) + len(queue.bookings) - len(starts)
@@ -124,10 +124,9 @@ def hosts_wanted(
 
 def scarce(queue: Queue) -> tuple[dict[str, int], ...]:
     """What jobs that may start need of a host, of those that need something scarce; in order, the first `PREFERRED_MAX`."""
-    if not SCARCE:
-        return ()
-    found = {lane.key.shape.size: None for lane in queue.lanes.values() if queue.allowance(lane)}
-    return tuple(size.fields() for size in sorted(found) if scarcity(size))[:PREFERRED_MAX]
+    lanes = [lane for lane in queue.lanes.values() if scarcity(lane.key.shape.size)]
+    found = {lane.key.shape.size: None for lane in lanes if queue.allowance(lane)}
+    return tuple(size.fields() for size in sorted(found))[:PREFERRED_MAX]
 
 
 def preferred(queue: Queue) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ from services.scheduler.core.state.shape import Place, Shape
 
 ALWAYS: Final = float("-inf")  # the beginning of what is free now
 NEVER: Final = float("inf")
-NO_ROOM: Final = Free(0, False, TAKEN)
+NO_ROOM: Final = Free.of(False, TAKEN)
 
 
 def plan(situation: Situation) -> Plan:

@@ -183,7 +183,7 @@ class Pass:
                 free = self.room.free.get(name)
                 if free is not None:
                     left = free.size.minus(each.shape.size).most(NOTHING)
-                    self.room.offer(name, free._replace(empty=False, size=left))
+                    self.room.offer(name, free.left(left))
 
     def _offers(self, name: str, shape: Shape) -> bool:
         free = self.room.free.get(name)

@@ -103,7 +103,7 @@ class Seats:
         """What the host offers a lease at a time from now on (rule 2), beside the seated slots.  `expected`: rule 8."""
         whole = self.forecast.held.get(name)
         if whole is None or name in self.situation.room.resting:
-            return Free(0, False, TAKEN)
+            return Free.of(False, TAKEN)
         found, away = whole, self._expected_away if expected else self._away
         for ending in self.on.get(name, ()):
             if not away(ending, at):

@@ -22,7 +22,7 @@ from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Place, Shape
 
-NO_ROOM: Final = Free(0, False, NOTHING)
+NO_ROOM: Final = Free.of(False, NOTHING)
 
 
 class Expected(Protocol):
@@ -78,14 +78,15 @@ def gap_for(
     head: Place, shape: Shape, room: Room, forecast: Expected, started: list[Ending], resting: Iterable[str]
 ) -> Gap | None:
     """Rule 1.  `room`: what is free now; `started`: units that start in this very pass."""
-    later, fitting, at = dict(room.free), room.count(shape), 0.0
+    later, at = dict(room.free), 0.0
+    fitting = {name: None for free in room.order if free.fits(shape) for name in room.classes[free]}
     left: dict[str, int] = {}  # host -> attempts that are still there
     for ending in started:
         for name in ending.hosts:
             left[name] = left.get(name, forecast.units(name)) + 1
     held, away = forecast.held, dict.fromkeys(resting)
     for ending in heapq.merge(sorted(started), forecast.endings):
-        if fitting >= shape.nodes and ending.at > at:
+        if len(fitting) >= shape.nodes and ending.at > at:
             break
         at = ending.at
         for name in ending.hosts:
@@ -93,10 +94,9 @@ def gap_for(
             if new is None or name in away:
                 continue
             units = left[name] = (left[name] if name in left else forecast.units(name)) - 1
-            old = later.get(name)
             if units:
-                new = (old or NO_ROOM._replace(serves=held[name].serves)).after(ending.shape)
+                new = (later.get(name) or NO_ROOM._replace(serves=held[name].serves)).after(ending.shape)
             later[name] = new
-            if new.fits(shape) and (old is None or not old.fits(shape)):
-                fitting += 1
-    return Gap(head, shape, at, later, fitting - shape.nodes) if fitting >= shape.nodes else None
+            if name not in fitting and new.fits(shape):  # what ends only adds: once it fits, it does
+                fitting[name] = None
+    return Gap(head, shape, at, later, len(fitting) - shape.nodes) if len(fitting) >= shape.nodes else None

@@ -105,7 +105,7 @@ class Forecast:
         """Anything about the host may have changed."""
         old, host, new = self.held.get(name), self.custody.state.hosts.get(name), None
         if host is not None and host.state == "held" and host.dept == self.dept and host.cordoned is None:
-            new = Free(scarcity(host.size), True, host.size, self.serves(host))
+            new = Free.of(True, host.size, self.serves(host), scarcity(host.size))
             if new == old:
                 return
         if old is not None:

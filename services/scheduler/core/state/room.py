@@ -35,33 +35,52 @@ FEW: Final = 4  # hosts; more are sorted in together
 
 
 class Free(NamedTuple):
-    """What is free on a host.  Natural order = rule 2.  `scarce`: what is scarce that the host
-    has, free or not; `serves`: constraints that the host satisfies (rule 5)."""
+    """What is free on a host.  Natural order = rule 2.  `scarce`: what is scarce that the host has, free or not; `serves`:
+    constraints that the host satisfies (rule 5).
+
+    Its size is flat, and `Size.fits_in` is written out: a pass asks each class and each window of each host, and a size of its
+    own would make that a fifth slower."""
 
     scarce: int
     empty: bool
-    size: Size
-    serves: tuple[str, ...] = ()
+    cores: int
+    memory_mb: int
+    gpus: int
+    serves: tuple[str, ...]
+
+    @classmethod
+    def of(cls, empty: bool, size: Size, serves: tuple[str, ...] = (), scarce: int = 0) -> Free:
+        return cls(scarce, empty, *size, serves)
+
+    @property
+    def size(self) -> Size:
+        return Size(self.cores, self.memory_mb, self.gpus)
 
     def fits(self, shape: Shape) -> bool:
-        need, room = (
-            shape.size,
-            self.size,
-        )  # `Size.fits_in`, written out: it is asked of each class and window of each pass
-        if need.cores > room.cores or need.memory_mb > room.memory_mb or need.gpus > room.gpus:
+        need = shape.size
+        if need.cores > self.cores or need.memory_mb > self.memory_mb or need.gpus > self.gpus:
             return False
         if shape.constraint and shape.constraint not in self.serves:
             return False
         return self.empty or not shape.exclusive
 
+    def left(self, size: Size) -> Free:
+        """The same host, on which attempts live, and so much is free."""
+        return _new(Free, (self.scarce, False, *size, self.serves))
+
     def beside(self, shape: Shape) -> Free:
         """What remains beside a rank of `shape`."""
-        left = TAKEN if shape.exclusive else self.size.minus(shape.size)
-        return _new(Free, (self.scarce, False, left, self.serves))
+        need = shape.size
+        if shape.exclusive:
+            return self.left(TAKEN)
+        cores, memory_mb, gpus = self.cores - need.cores, self.memory_mb - need.memory_mb, self.gpus - need.gpus
+        return _new(Free, (self.scarce, False, cores, memory_mb, gpus, self.serves))
 
     def after(self, shape: Shape) -> Free:
         """What there is when a rank of `shape` is gone, and others are not."""
-        return _new(Free, (self.scarce, False, self.size.plus(shape.size), self.serves))
+        need = shape.size
+        cores, memory_mb, gpus = self.cores + need.cores, self.memory_mb + need.memory_mb, self.gpus + need.gpus
+        return _new(Free, (self.scarce, False, cores, memory_mb, gpus, self.serves))
 
 
 class Room:
@@ -152,8 +171,8 @@ class Room:
             return None
         if host.exclusive:
             return None
-        offered = (scarcity(host.size), not host.units, host.free, self.serves(host))
-        return before if offered == before else Free(*offered)
+        offered = (scarcity(host.size), not host.units, *host.free, self.serves(host))
+        return before if offered == before else _new(Free, offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
         """Hosts go from one class to another; None: out of the room."""
@@ -292,7 +311,7 @@ class Room:
         self._enter(left, names)
 
     def _free(self, host: Host) -> Free:
-        return Free(scarcity(host.size), not host.units, host.free, self.serves(host))
+        return Free.of(not host.units, host.free, self.serves(host), scarcity(host.size))
 
 
 def _offers_more(now: Free, then: Free) -> bool:
