@@ -133,7 +133,7 @@ def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _used(job: dict[str, Any]) -> list[tuple[str, str]]:
-    """Of a job that has begun; of one that runs, what its guests said last."""
+    """Of a job that has begun; until the figures are final, what its guests reported last."""
     if not any(attempt.get("began_at") for attempt in job["attempts"]) or "cpu_seconds" not in job:
         return []
     until = " so far" if job.get("so_far") else ""

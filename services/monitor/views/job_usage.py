@@ -1,8 +1,8 @@
 """What a job and its attempts have used, as JSON: CPU seconds, and the most memory in MiB.
 
 Rules
-  1. The journal counts; of an attempt without such a fact yet, its guests' last report (`so_far`, while it
-     runs).
+  1. The journal counts; of an attempt without such a fact yet, its guests' last report (`so_far`: the figures may still
+     grow, even for a moment after the attempt's end).
   2. What no source has reported is null, and not 0.
   3. A job's CPU time is that of all its attempts of which it is known, its memory that of the one that needed most.
 """
@@ -29,7 +29,7 @@ def of_attempts(unit: str, attempts: Sequence[Attempt], said: Said) -> list[dict
         {
             "cpu_seconds": own_cpu_s(known, each),
             "max_rss_mb": each.max_rss_mb,
-            "so_far": word is not None and each.ended_at is None,
+            "so_far": word is not None,
             "ranks_heard": each.ranks_heard,
             "heard_at": iso(each.heard_at),
         }
