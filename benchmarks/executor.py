@@ -38,7 +38,9 @@ from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected
-from services.runtime.config.file import Config, dump_toml, load
+from services.runtime.config.file import load
+from services.runtime.config.tables import Config
+from services.runtime.config.text import dump_toml
 from services.runtime.service import Service
 
 HOSTS: Final = 32

@@ -34,7 +34,7 @@ from schemas.envelope import Envelope, encode
 from schemas.subjects import journal
 from services.runtime.broker import credentials
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config, Http, Metrics
+from services.runtime.config.tables import Config, Http, Metrics
 from services.runtime.config.text import dump_toml
 from tests.integration.nats_process import NatsProcess
 from tests.support.nats import free_port

@@ -28,15 +28,16 @@ import pyone
 from benchmarks.cloud import cpu_seconds, percentile, table
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.server import OpenNebula as Server
-from phoenix.local.opennebula.server import Settings
+from phoenix.local.opennebula.settings import Settings
 from schemas import facts as f
 from schemas.config import CloudConfig, Policy
 from schemas.envelope import FACTS_MAX
 from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.executor.opennebula.client import OpenNebula, vm_reader
-from services.runtime.config.file import Config, Data, Http, dump_toml
-from services.runtime.config.file import OpenNebula as OneConfig
+from services.runtime.config.tables import Config, Data, Http
+from services.runtime.config.tables import OpenNebula as OneConfig
+from services.runtime.config.text import dump_toml
 from services.runtime.service import Service
 from tests.support.executor_stage import CLOUD, HPC, WEB
 from tests.support.nats import free_port, running_server

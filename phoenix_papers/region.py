@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -43,11 +43,11 @@ from phoenix.plugin.simulation import (
     suggestion,
     trials,
     usage,
-    verdict,
     worded,
     words_of,
 )
 from phoenix.plugin.simulation import load_space as load
+from phoenix_papers.study import Claim, Column, Measures, Region, Row, Study, Told
 
 AGAINST: Final = "against_the_source"
 ROWS_MAX: Final = 20  # of the table; --json has every point
@@ -55,66 +55,6 @@ WORDS: Final[dict[Verdict, str]] = {"holds": "yes", "does not hold": "no", "open
 LEGEND: Final = """\
 A row a point: its axes, means over {seeds} seeds with 95 % intervals, and each claim: yes, if the interval of its mean is
 above 0; no, if it is below; else open.  AGREES: with how many of the other figures that the source tells.  Best first."""
-Measures = Mapping[str, Sequence[float]]  # of a point: each measure's value for each seed
-
-
-class Claim(NamedTuple):
-    """`kept`: of one seed's measures, at least 0 if the claim holds."""
-
-    head: str
-    text: str
-    kept: Callable[[Mapping[str, float]], float]
-
-
-class Told(NamedTuple):
-    """A figure that the source tells beside its claim, and the band that counts as agreeing."""
-
-    text: str
-    measure: str
-    least: float
-    most: float
-
-
-class Column(NamedTuple):
-    head: str
-    measure: str
-    digits: int = 0
-
-
-class Study(NamedTuple):
-    """`stated`: parameters that the source states, and how; `measure`: what a point and a seed give."""
-
-    name: str
-    parameters: type[msgspec.Struct]
-    stated: Mapping[str, str]
-    measure: Callable[[Mapping[str, Any], int], dict[str, float]]
-    columns: Sequence[Column]
-    claims: Sequence[Claim]
-    told: Sequence[Told]
-    level: Callable[[Row], float]  # what the map's colours show
-    level_label: str
-    inputs: str = ""  # a digest of what it reads beside the space
-
-
-class Row(NamedTuple):
-    """A point that has been run."""
-
-    point: Point
-    measures: Measures
-    differences: tuple[list[float], ...]  # of each claim, by seed
-    agrees: tuple[bool, ...]
-
-    @property
-    def verdicts(self) -> tuple[Verdict, ...]:
-        return tuple(verdict(each) for each in self.differences)
-
-
-class Region(NamedTuple):
-    study: Study
-    space: Space
-    rows: Sequence[Row]
-    total: int
-    seeds: int
 
 
 # -------------------------------------------------------------------------------------------------------------- arguments

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from phoenix.plugin.simulation import plots_style as look
+from phoenix_papers.study import Region, Row
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from phoenix_papers.region import Region, Row
 
 PANELS_MAX: Final = 12
 COLUMNS_MAX: Final = 4

@@ -127,7 +127,8 @@ def _ask(args: argparse.Namespace, **fields: bool) -> dict[str, Any]:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from services.runtime.config.file import diff, load
+    from services.runtime.config.file import load
+    from services.runtime.config.text import diff
 
     running = load(Path(cloud.describe(cloud.data_dir(args))["config"]))
     wanted = load_file(args.file, running.opennebula)

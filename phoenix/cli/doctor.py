@@ -16,7 +16,8 @@ from phoenix.doctor.examination import examine
 from phoenix.doctor.findings import Finding, table, warn, worst
 from phoenix.doctor.requirements import Wanted, of_config
 from services.domain.capabilities import CAPABILITIES
-from services.runtime.config.file import Config, ConfigError, load
+from services.runtime.config.file import ConfigError, load
+from services.runtime.config.tables import Config
 
 HELP: Final = """examples:
   phoenix doctor --config site.toml                            the OpenNebula that a configuration names

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from services.runtime.config.file import Config
+    from services.runtime.config.tables import Config
 
 CONNECT_S: Final = 1.0  # a broker on this machine answers in milliseconds
 

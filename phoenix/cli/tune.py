@@ -193,7 +193,8 @@ def _propose(args: argparse.Namespace, found: Found) -> None:
     """What would change: as `phoenix config diff` says it, and as a file for `phoenix config apply`."""
     from phoenix.tune.bench_journal import Journal
     from phoenix.tune.goals import HOSTS
-    from services.runtime.config.file import diff, loads
+    from services.runtime.config.file import loads
+    from services.runtime.config.text import diff
 
     bench, best = found.bench, found.best()
     assert isinstance(bench, Journal)

@@ -13,7 +13,7 @@ import nats.errors
 
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from services.runtime.broker import stores
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import message_of
 
 

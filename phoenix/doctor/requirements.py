@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from schemas.config import Hosts
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 CONCURRENCY: Final = 8  # [opennebula] concurrency's default
 REAL: Final = ("kvm", "lxc", "xen")  # hypervisors whose VMs are machines of their own, elsewhere

@@ -41,7 +41,7 @@ from schemas.releases import connections
 from schemas.signals import may_tell
 from services.runtime.broker import accounts, credentials
 from services.runtime.broker.nats_server import nats_server_config
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 OPENNEBULA: Final = "opennebula"
 NATS: Final = "nats"

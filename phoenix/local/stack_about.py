@@ -14,7 +14,7 @@ from phoenix.local.stack_layout import Layout
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import Child
 from services.runtime.broker import credentials
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 
 def about(

@@ -17,7 +17,7 @@ from schemas.requests import ConfigApplied, ConfigApply, Failed
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import message_of
 
 CONNECT_S: Final = 10.0

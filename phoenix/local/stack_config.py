@@ -28,8 +28,9 @@ from phoenix.local.stack_layout import Layout, write_private
 from phoenix.local.stack_ports import Ports
 from services.domain.capabilities import Hypervisor
 from services.runtime.config import file as runtime_config
-from services.runtime.config.file import EVENTS_OFF, Config, JournalKept, Secrets, tables_diff
 from services.runtime.config.machines import EMBEDDED, EMBEDDED_HAS
+from services.runtime.config.tables import EVENTS_OFF, Config, JournalKept, OpenNebula, Secrets
+from services.runtime.config.text import dump_toml, tables_diff
 
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 DEFAULT_NAME: Final = "phoenix"
@@ -50,7 +51,7 @@ def effective(
 ) -> Config:
     """Rules 1 and 2; `external`: rule 3 holds; else the embedded one has this `hypervisor`, whatever the file says.  Raises
     ConfigError with every problem of the file."""
-    ours = None if external else runtime_config.OpenNebula(hypervisor=hypervisor)
+    ours = None if external else OpenNebula(hypervisor=hypervisor)
     if chosen is not None:
         wanted = runtime_config.load(chosen, ours)
         if not external and copies_ours(chosen, layout):
@@ -108,7 +109,7 @@ def at_next_start(file: Path, layout: Layout, running: Config, *, external: bool
     `external`: of the cloud that runs.  Raises ConfigError."""
     external = names_opennebula(file) and (external or not copies_ours(file, layout))
     hypervisor = named_hypervisor(file, external=external) or running.opennebula.hypervisor
-    ours = None if external else runtime_config.OpenNebula(hypervisor=hypervisor)
+    ours = None if external else OpenNebula(hypervisor=hypervisor)
     wanted = fill(runtime_config.load(file, ours), layout, _KeptPorts(layout.ports), external=external)
     return tables_diff(running, replace(wanted, metrics=replace(wanted.metrics, ports=running.metrics.ports)))
 
@@ -173,7 +174,7 @@ def with_metrics(config: Config, ports: Ports) -> Config:
 
 
 def write(config: Config, layout: Layout) -> None:
-    write_private(layout.config, runtime_config.dump_toml(config).encode())
+    write_private(layout.config, dump_toml(config).encode())
 
 
 def _url(url: str, was: str, listen: str) -> str:

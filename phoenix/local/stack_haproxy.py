@@ -40,7 +40,7 @@ from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import LISTEN, Spec
 from schemas.config import Department, User
 from services.runtime.broker import credentials
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 LOOPBACK: Final = "127.0.0.1"
 SIGNAL_INTERVAL_S: Final = 0.25  # four samples to each of the scheduler's observations, as the embedded balancer gives

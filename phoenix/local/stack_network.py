@@ -17,7 +17,7 @@ from phoenix.local.network.namespace import JobsNetwork, NetworkError
 from phoenix.local.programs import program
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import Spec
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 PASTA: Final = "pasta"
 AGAIN: Final = "`phoenix up --job-network machine` lets them share the machine's"

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from lxml import etree
 
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import message_of
 
 END_S: Final = 10.0

@@ -50,8 +50,9 @@ from services.domain.exits import Stop
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.config import secret_files
-from services.runtime.config.file import Config, ConfigError
+from services.runtime.config.file import ConfigError
 from services.runtime.config.lending import beyond
+from services.runtime.config.tables import Config
 
 FALLS_MAX: Final = 3  # a part that ends more often while the cloud starts will not come up
 LOOPBACK: Final = "127.0.0.1"

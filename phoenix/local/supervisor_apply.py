@@ -30,8 +30,10 @@ from phoenix.local.stack_broker import BrokerError, adopt, reload
 from phoenix.local.supervisor import Supervisor
 from schemas.config import CloudConfig
 from services.runtime.config import secret_files
-from services.runtime.config.file import Config, ConfigError, diff
+from services.runtime.config.file import ConfigError
 from services.runtime.config.lending import beyond
+from services.runtime.config.tables import Config
+from services.runtime.config.text import diff
 
 
 async def apply(up: Supervisor, request: dict[str, Any]) -> AsyncIterator[dict[str, Any]]:

@@ -28,7 +28,7 @@ import nats.errors
 from phoenix.local.supervisor_probe import listens
 from phoenix.local.supervisor_watch import SILENT_S, Silence
 from services.runtime.broker import stores
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 ASK_S: Final = 2.0  # a connection and one answer: about ten milliseconds
 ROOM_BYTES: Final = 16 << 20  # two of JetStream's largest blocks (8 MiB): it comes up, and can write for a while

@@ -67,7 +67,7 @@ from schemas.facts import Disposal
 from schemas.validation import words_of
 from services.domain.capabilities import ALL as ALL_CAPABILITIES
 from services.domain.custody.meta import Meta
-from services.runtime.config.file import check_cloud
+from services.runtime.config.checks import check_cloud
 from services.runtime.config.form import suggestion
 
 __all__ = [

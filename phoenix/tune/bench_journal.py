@@ -34,6 +34,7 @@ from phoenix.whatif.past import Past
 from schemas.config import CloudConfig
 from services.runtime.config import file as configuration
 from services.runtime.config.form import Problem
+from services.runtime.config.text import diff
 
 NAME: Final = "journal"
 CHANGES_TOLD: Final = 5
@@ -78,7 +79,7 @@ class Journal(Judged):
 
     def _differs(self, own: Past) -> list[str]:
         """A trial has what the file says; what it is compared with has what was in force then."""
-        changes = configuration.diff(own.config, self.cloud) if own.config is not None else []
+        changes = diff(own.config, self.cloud) if own.config is not None else []
         if not changes:
             return []
         some = "; ".join(changes[:CHANGES_TOLD]) + ("; …" if len(changes) > CHANGES_TOLD else "")

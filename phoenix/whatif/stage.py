@@ -41,7 +41,7 @@ from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.edge.plugins import load_named

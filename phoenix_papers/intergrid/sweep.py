@@ -20,7 +20,7 @@ import msgspec
 from phoenix.plugin.simulation import LogJob, digest, mean
 from phoenix_papers.intergrid import rules
 from phoenix_papers.intergrid.rules import Workload
-from phoenix_papers.region import Claim, Column, Row, Study, Told
+from phoenix_papers.study import Claim, Column, Row, Study, Told
 
 EXTERNALS_MAX: Final = 1000  # of `Workload.externals`
 RATIO: Final = rules.TABLE_II["mwt"][0] / rules.TABLE_II["mov"][0]

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from phoenix.plugin.simulation import Outcome, engine, mean
-from phoenix_papers.region import Claim, Column, Study, Told
+from phoenix_papers.study import Claim, Column, Study, Told
 from phoenix_papers.svmsched import rules
 from phoenix_papers.svmsched.rules import Run, Setting, Workload
 

@@ -6,7 +6,7 @@ import sys
 
 from services.admission.core.admission import AdmissionCore
 from services.admission.edge import Doors
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.main import Options, run
 from services.runtime.service import Service
 

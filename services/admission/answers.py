@@ -14,7 +14,7 @@ from aiohttp.typedefs import Middleware
 from schemas import requests as r
 from schemas.validation import UNREADABLE, misfit, unreadable
 from services.admission.storage.payloads import TooLarge
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from services.runtime.http.answers import JSON, MSGPACK, allowed
 from services.runtime.http.body import BodyRefused
 from services.runtime.log import Log, frames_of

@@ -40,13 +40,12 @@ from services.domain.custody.meta import Meta
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
-from services.runtime.edge import Edge
 from services.runtime.http.answers import as_asked, made_safe
 from services.runtime.http.background import beside
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.request_queue import Turns
-from services.runtime.service import Service
+from services.runtime.service import Edge, Service
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1

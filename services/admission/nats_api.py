@@ -9,7 +9,7 @@ Rules
   4. Each request waits for its turn (`runtime.request_queue`), undecoded and without a task; a caller with too
      many waiting requests is refused.
      What is served side by side shares envelopes.
-  5. The requests of each department's users, the operators' too, come on a connection of its own (`broker.flood_connections`).
+  5. The requests of each department's users, the operators' too, come on a connection of its own (`flood_connections`).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from services.admission.commands.costs import cost_of
 from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
-from services.runtime.broker.flood_connections import Lines
+from services.domain.refusal import Refused
 from services.runtime.broker.origin import Found, whence
 from services.runtime.broker.reply import REPLIES_DROPPED, answer
-from services.runtime.edge import Refused
+from services.runtime.flood_connections import Lines
 from services.runtime.log import frames_of
 from services.runtime.request_queue import Turn, Turns
 from services.runtime.service import Service

@@ -6,7 +6,7 @@ import sys
 
 from services.executor.core.executor import ExecutorCore
 from services.executor.edge.executor import ExecutorEdge
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.main import Options, run
 from services.runtime.service import Service
 

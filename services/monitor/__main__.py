@@ -6,7 +6,7 @@ import sys
 
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.edge import MonitorEdge
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.main import Options, run
 from services.runtime.service import Service
 

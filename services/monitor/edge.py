@@ -66,12 +66,12 @@ from services.monitor.metrics.token_ends import TokenEnds
 from services.monitor.views.levels import Levels
 from services.monitor.views.times import not_before
 from services.monitor.views.views import Views
-from services.runtime.broker.flood_connections import Lines
 from services.runtime.broker.objects import Objects
 from services.runtime.callers.audit import Recorder
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import Peers
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
+from services.runtime.flood_connections import Lines
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import message_of

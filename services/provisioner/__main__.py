@@ -6,7 +6,7 @@ import sys
 
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.provisioner.edge import ConfigEdge
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.main import Options, run
 from services.runtime.service import Service
 

@@ -33,13 +33,14 @@ from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
 from schemas.units import iso
 from services.domain.custody.rules import RULES
+from services.domain.refusal import Refused
 from services.provisioner.core.leases import Late
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.origin import Found, whence
 from services.runtime.broker.reply import answer
 from services.runtime.callers.audit import Recorder
-from services.runtime.config.file import check_cloud
-from services.runtime.service import Edge, Refused, Service
+from services.runtime.config.checks import check_cloud
+from services.runtime.service import Edge, Service
 
 ADOPT_S: Final = 10.0
 PAYLOAD_MAX: Final = 1 << 20

@@ -25,9 +25,10 @@ from schemas.envelope import BYTES_MAX, FACTS_MAX, Envelope, encode, fact_size
 from schemas.facts import Fact, begins, kind_of
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit, Stop
-from services.runtime.edge import Outcome, Proposal, Refused
+from services.domain.refusal import Refused
 from services.runtime.journal.append import Parcel
 from services.runtime.journal.headroom import Room
+from services.runtime.proposals import Outcome, Proposal
 
 CAUSE_MAX: Final = 256  # characters: the causes of many proposals in one envelope
 VOIDS_MAX: Final = 5  # PROTOCOL S4, n

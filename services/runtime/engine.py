@@ -28,7 +28,7 @@ import math
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from copy import copy
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -43,15 +43,16 @@ from services.domain.custody.meta import Meta
 from services.domain.custody.rules import Incompatible
 from services.domain.custody.state import Leader
 from services.domain.exits import Exit, Stop
+from services.domain.refusal import Refused
 from services.runtime.alarm import Alarm
 from services.runtime.clock import Clock, StepDetector, decision_time, skew_s
 from services.runtime.drafts import Draft, VoidStreaks
-from services.runtime.edge import Compose, Edge, Outcome, Proposal, Refused
 from services.runtime.journal.append import Deposed, Full, Journal
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.headroom import Room
 from services.runtime.journal.reader import Reader
 from services.runtime.log import Log
+from services.runtime.proposals import Compose, Outcome, Proposal
 from services.runtime.refusals import FULL
 
 BATCH_MAX: Final = 500  # messages folded before it is decided again what follows from them
@@ -83,7 +84,7 @@ class Timings(Protocol):
 
 class Engine:
     """`own_stopped` is called when another instance's `leader.stopped` of this writer is folded; `absorbed` with the number of
-    messages after each batch, and with their bytes."""
+    messages after each batch, and with their bytes; `settled` after each batch, and once after the first catch-up."""
 
     def __init__(
         self,
@@ -92,11 +93,11 @@ class Engine:
         writer: str | None,
         instance: str,
         clock: Clock,
-        edges: Sequence[Edge],
         timings: Timings,
         log: Log,
         own_stopped: Callable[[], None],
         absorbed: Callable[[int, int], None],
+        settled: Callable[[], None],
     ) -> None:
         self.fold, self.writer, self.instance = fold, writer, instance
         self.process = secrets.token_hex(6)  # names this process in message ids and in the lease
@@ -106,8 +107,8 @@ class Engine:
         self.room = Room(self.wake, log)
         self.predecessor: Leader | None = None  # the last leader before this one took over
         self._subject = journal(writer) if writer else ""
-        self._clock, self._edges, self._timings, self._log = clock, edges, timings, log
-        self._own_stopped, self._absorbed = own_stopped, absorbed
+        self._clock, self._timings, self._log = clock, timings, log
+        self._own_stopped, self._absorbed, self.settle = own_stopped, absorbed, settled
         self._reader: Reader | None = None
         self._journal: Journal | None = None
         self._kicked = asyncio.Event()
@@ -277,10 +278,6 @@ class Engine:
         except Exception as error:
             error.add_note(f"while folding journal position {message.position} of {message.subject}")
             raise
-
-    def settle(self) -> None:
-        for edge in self._edges:
-            edge.settled()
 
     def _release_waiters(self) -> None:
         while self._waiters and self._waiters[0][0] <= self.fold.position:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeAlias
 
 from schemas.facts import BY_KIND
 from services.domain.custody.meta import Void
-from services.runtime.families import OWNER, Label, Table
+from services.runtime.families import OWNER, Counter, Gauge, Label, Table
 
+Level: TypeAlias = Gauge | Counter  # of one value, without labels
 SECONDS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 REFUSED: Final = ("deposed", "full")  # why the broker took no envelope
 DROPPED: Final = ("foreign", "unsent")

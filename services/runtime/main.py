@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Final
 
 from services.domain.exits import Exit, Stop
-from services.runtime.config.file import Config, ConfigError, load
+from services.runtime.config.file import ConfigError, load
+from services.runtime.config.tables import Config
 from services.runtime.log import configure
 from services.runtime.rebuild import rebuild_as
 from services.runtime.service import Service

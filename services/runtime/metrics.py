@@ -6,8 +6,8 @@ A labelled counter costs about a microsecond an increment; a fold of tens of tho
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -20,23 +20,29 @@ from services.runtime import families_shell as fs
 from services.runtime.broker.client import MALFORMED
 from services.runtime.broker.reply import REPLIES_DROPPED
 from services.runtime.callers.audit import LOST
-from services.runtime.http.guard import Guard
+from services.runtime.http.guard import Counts, Guard
 from services.runtime.http.server import Site
+from services.runtime.journal.fold import Fold
+from services.runtime.refusals import Refusals
 from services.runtime.request_queue import REFUSED as TURNS_REFUSED
-
-if TYPE_CHECKING:
-    from services.runtime.service import Service
 
 STOP_TIMEOUT_S: Final = 1.0
 
 
 class ShellMetrics(Collector):
-    """What every service tells about itself.  Use `registry` to add a service's own."""
+    """What every service reports about itself.  `fold`: the present one; `levels`: the service's own figures, by family.  Use
+    `registry` to add families."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self,
+        fold: Callable[[], Fold],
+        refusals: Refusals,
+        http: Counts,
+        levels: Callable[[], Mapping[fs.Level, float]],
+    ) -> None:
         self.registry = CollectorRegistry()
         self.append_s, self.decide_s = fs.APPEND_S.live(self.registry), fs.DECIDE_S.live(self.registry)
-        self._service = service
+        self._fold, self._refusals, self._http, self._levels = fold, refusals, http, levels
         self.registry.register(self)
         self.registry.register(REPLIES_DROPPED)
         self.registry.register(LOST)
@@ -48,7 +54,7 @@ class ShellMetrics(Collector):
         self.append_s.observe(seconds)
 
     def refused(self, reason: str) -> None:
-        self._service.refusals.add(reason)
+        self._refusals.add(reason)
 
     def decided(self, seconds: float) -> None:
         self.decide_s.observe(seconds)
@@ -57,40 +63,30 @@ class ShellMetrics(Collector):
         return ()  # the fold does not exist yet when this is registered
 
     def collect(self) -> Iterator[Metric]:
-        shell, fold = self._service, self._service.fold
+        fold = self._fold()
         applied, void = fs.FACTS_APPLIED.family(), fs.FACTS_VOID.family()
         for cls, count in fold.applied.items():
             applied.add_metric([KIND[cls]], count)
         for (kind, reason), count in fold.voided.items():
             void.add_metric([kind, reason], count)
         refused = fs.APPENDS_REFUSED.family()
-        for reason, count in shell.refusals.counts.items():
+        for reason, count in self._refusals.counts.items():
             refused.add_metric([reason], count)
         yield from (applied, void, refused)
-        for family, value in (
-            (fs.GARBAGE, fold.garbage),
-            (fs.UNKNOWN, fold.unknown),
-            (fs.LEADER_CHANGES, shell.epoch),
-            (fs.NATS_ERRORS, shell.nats_errors),
-            (fs.READER_RENEWED, shell.reader_renewed),
-            (fs.NATS_CONNECTED, shell.connected),
-            (fs.READER_POSITION, fold.position),
-            (fs.READER_LAG, shell.reader_lag),
-            (fs.LEADER, shell.is_leader),
-            (fs.JOURNAL_FULL, shell.journal_full),
-            (fs.JOURNAL_RESERVED, shell.room.scarce),
-            (fs.JOURNAL_REFUSED, shell.room.refused),
-            (fs.SNAPSHOT_POSITION, shell.snapshot_position),
-            (fs.PROPOSALS_WAITING, shell.proposals_waiting),
-            (fs.LEASE_LEFT, shell.lease_left_s()),
-            (fs.HTTP_CONNECTIONS, shell.http.open),
-            (fs.HTTP_MALFORMED, shell.http.malformed),
-            (fs.HTTP_ACCEPT_ERRORS, shell.http.accept_errors),
-        ):
+        levels: dict[fs.Level, float] = {
+            fs.GARBAGE: fold.garbage,
+            fs.UNKNOWN: fold.unknown,
+            fs.READER_POSITION: fold.position,
+            **self._levels(),
+            fs.HTTP_CONNECTIONS: self._http.open,
+            fs.HTTP_MALFORMED: self._http.malformed,
+            fs.HTTP_ACCEPT_ERRORS: self._http.accept_errors,
+        }
+        for family, value in levels.items():
             yield family.of(value)
         for family, counts in (
-            (fs.HTTP_CONNECTIONS_REFUSED, shell.http.refused),
-            (fs.HTTP_CONNECTIONS_CLOSED, shell.http.closed),
+            (fs.HTTP_CONNECTIONS_REFUSED, self._http.refused),
+            (fs.HTTP_CONNECTIONS_CLOSED, self._http.closed),
         ):
             counter = family.family()
             for label, count in counts.items():

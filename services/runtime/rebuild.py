@@ -19,7 +19,7 @@ from schemas.subjects import JOURNAL_STREAM, SNAPSHOTS
 from services.domain.exits import Exit, Stop
 from services.runtime.broker.connect import connect, jetstream, service_key
 from services.runtime.broker.objects import Objects
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.journal import snapshots
 from services.runtime.journal.fold import CoreFactory, Fold, Stored
 from services.runtime.journal.reader import Reader

@@ -34,12 +34,12 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Leader
 from services.domain.exits import Exit, Stop
+from services.runtime import families_shell as fs
 from services.runtime.broker.connect import Watch, answers, connect, is_vital_denial, jetstream, service_key
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import verify_streams
 from services.runtime.clock import Clock, skew_s, system_clock
-from services.runtime.config.file import Config, Http
-from services.runtime.edge import Compose, Edge, Outcome, Refused
+from services.runtime.config.tables import Config, Http
 from services.runtime.engine import Engine, Phase
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.journal.append import Journal
@@ -51,10 +51,9 @@ from services.runtime.journal.snapshots import Every, Keeper, bytes_between
 from services.runtime.journal.trimmed import feed_archived, read_mark
 from services.runtime.log import get_log, message_of, trace_of
 from services.runtime.metrics import MetricsListener, ShellMetrics
+from services.runtime.proposals import Compose, Outcome
 from services.runtime.refusals import DEPOSED, Refusals
 from services.runtime.watchdog import READY, Heart
-
-__all__ = ["Compose", "Edge", "Outcome", "Refused", "Service"]
 
 RETIRE_S: Final = 10.0  # for the orderly end; a supervisor waits a little longer
 RECANCEL_S: Final = 0.5  # long enough for a task's own clean-up
@@ -62,6 +61,49 @@ CLOSE_S: Final = 3.0  # for closing what is left after a failure
 INFO_TIMEOUT_S: Final = 5.0
 METRICS_CONNECTIONS_MAX: Final = 256  # Prometheus, a supervisor, a person or two
 PROGRESS_S: Final = 5.0  # between two log lines of a long replay
+
+
+class Edge:
+    """What a service adds to the shell: its side to the outside world.  Every method of this class does nothing.
+
+    Rules
+      1. An edge never changes core or custody state; it proposes facts and sees them come back.
+      2. `applied` and `settled` are called from the fold, so they must be short and must not raise.
+    """
+
+    async def connected(self, service: Service) -> None:
+        """Before anything is folded: learn what the outside already has."""
+
+    def follow(self, service: Service) -> None:
+        """Before the first catch-up: spawn what stores beside the fold, so that snapshots can be saved on the way."""
+
+    async def start(self, service: Service) -> None:
+        """After the first catch-up: open listeners and subscriptions."""
+
+    def continues(self) -> str:
+        """A snapshot has been loaded.  Why what this edge keeps beside it does not continue from there: then the journal is
+        folded from its beginning.  Empty: it does."""
+        return ""
+
+    async def secured(self, _position: int) -> bool:
+        """Before a snapshot of that position is saved: whether what this edge keeps beside it is stored up to there."""
+        return True
+
+    async def lead(self) -> None:
+        """This replica became leader: its `leader.started` has come back."""
+
+    async def close(self) -> None:
+        """Stop: no more calls after this returns (`leader.stopped` follows, X8).  Proposals are still taken meanwhile."""
+
+    def ailing(self) -> list[str]:
+        """What an operator should check, in sentences; returned by `GET /healthz`."""
+        return []
+
+    def applied(self, fact: Fact, meta: Meta) -> None:
+        """After each apply, but not during the first catch-up."""
+
+    def settled(self) -> None:
+        """After a batch of applies, and once after the first catch-up: the state is consistent."""
 
 
 class Service:
@@ -87,7 +129,8 @@ class Service:
         self.log = get_log(service=self.name, instance=instance)
         self.fold = Fold(writer, core_factory)
         self.refusals = Refusals(config.data_dir, self.name, self.log)
-        self.metrics = ShellMetrics(self)
+        self.http = Counts()
+        self.metrics = ShellMetrics(lambda: self.fold, self.refusals, self.http, self._levels)
         self.registry: CollectorRegistry = self.metrics.registry
         self.use_snapshots = True
         self.caught_up = False
@@ -112,7 +155,6 @@ class Service:
         self._ending = asyncio.Event()
         self._announced = False
         self._keeper: Keeper
-        self.http = Counts()
         guard = Guard(self.log, Http(connections_max=METRICS_CONNECTIONS_MAX), self.http)
         self._listener = MetricsListener(self.registry, self.health, guard)
         self._heart = Heart()
@@ -128,11 +170,11 @@ class Service:
             writer=self.writer,
             instance=self.instance,
             clock=self._clock,
-            edges=self.edges,
             timings=self.metrics,
             log=self.log,
             own_stopped=self._own_stopped,
             absorbed=self._absorbed,
+            settled=self._settled,
         )
 
     # ------------------------------------------------------------------------------------------- what it says of itself
@@ -144,6 +186,22 @@ class Service:
     @property
     def core(self) -> Core:
         return self.fold.core
+
+    def _levels(self) -> dict[fs.Level, float]:
+        return {
+            fs.LEADER_CHANGES: self.epoch,
+            fs.NATS_ERRORS: self.nats_errors,
+            fs.READER_RENEWED: self.reader_renewed,
+            fs.NATS_CONNECTED: self.connected,
+            fs.READER_LAG: self.reader_lag,
+            fs.LEADER: self.is_leader,
+            fs.JOURNAL_FULL: self.journal_full,
+            fs.JOURNAL_RESERVED: self.room.scarce,
+            fs.JOURNAL_REFUSED: self.room.refused,
+            fs.SNAPSHOT_POSITION: self.snapshot_position,
+            fs.PROPOSALS_WAITING: self.proposals_waiting,
+            fs.LEASE_LEFT: self.lease_left_s(),
+        }
 
     @property
     def is_leader(self) -> bool:
@@ -497,6 +555,10 @@ class Service:
     def _applied(self, fact: Fact, meta: Meta) -> None:
         for edge in self.edges:
             edge.applied(fact, meta)
+
+    def _settled(self) -> None:
+        for edge in self.edges:
+            edge.settled()
 
     async def _lead(self, writer: str) -> None:
         assert self._reader is not None

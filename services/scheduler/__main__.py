@@ -10,12 +10,12 @@ import sys
 from schemas.subjects import scheduler
 from services.domain.core import Core
 from services.domain.custody.custody import Custody
-from services.runtime.config.file import Config, ConfigError
+from services.runtime.config.file import ConfigError
 from services.runtime.config.form import Problem
-from services.runtime.edge import Edge
+from services.runtime.config.tables import Config
 from services.runtime.log import get_log
 from services.runtime.main import Options, run
-from services.runtime.service import Service
+from services.runtime.service import Edge, Service
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.edge import plugins

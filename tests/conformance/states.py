@@ -92,7 +92,7 @@ class Maker:
         self.rules.clear()
         for step in recipe.steps:
             await self._step(vm, recipe.host if host is None else host, step)
-            await self.client.server.settle()
+            await self.client.server.parts.settle()
 
     async def _step(self, vm: int, host: int, step: tuple[Any, ...]) -> None:
         kind = step[0]

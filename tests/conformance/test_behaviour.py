@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from lxml import etree
 
-from phoenix.local.opennebula.server import Settings
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.states import HostState
 from phoenix.local.opennebula.testing import running_server
 from tests.conformance.harness import RawClient
@@ -32,7 +32,7 @@ class Site:
 
     async def call(self, method: str, *arguments: Any) -> Any:
         answer = await self.client.call(method, *arguments)
-        await self.client.server.settle()
+        await self.client.server.parts.settle()
         return answer
 
     async def must(self, method: str, *arguments: Any) -> Any:
@@ -42,7 +42,7 @@ class Site:
 
     async def steer(self, **fields: Any) -> dict[str, Any]:
         told = await self.client.steer(**fields)
-        await self.client.server.settle()
+        await self.client.server.parts.settle()
         return told
 
     async def state(self, vm: int) -> str:
@@ -280,7 +280,7 @@ async def _recovered(site: Site, state: str, operation: int) -> str:
     answer = await site.client.call("one.vm.recover", vm, operation)
     if state == "ACTIVE/BOOT" and operation in (2, 4):
         await site.steer(op="clear")  # it was the driver that hung, and it does not hang again
-    await site.client.server.settle()
+    await site.client.server.parts.settle()
     after = await site.state(vm)
     await site.steer(op="clear")
     if not answer[0]:

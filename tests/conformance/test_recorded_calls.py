@@ -11,7 +11,8 @@ import pytest
 from lxml import etree
 
 from phoenix.local.opennebula.model import HostHardware, Vm
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.testing import running_server
 from tests.conformance.harness import PyoneClient, RawClient, compare_bodies, load
 from tests.conformance.sittings import SITTINGS, Action, Sitting
@@ -110,7 +111,7 @@ class Player:
             found = await (self._event(case) if case["method"].startswith("(") else self._case(case))
             self.wrong += [f"{case['case']}: {text}" for text in found if case["case"] not in EXCEPTIONS]
             await self._do(self.sitting.after.get(case["case"], ()))
-            await self.server.settle()
+            await self.server.parts.settle()
         await self.raw.close()
 
     async def _do(self, actions: tuple[Action, ...]) -> None:
@@ -126,7 +127,7 @@ class Player:
                 self.server.store.hosts[fields["host"]].name = fields["name"]
             elif kind == "call":
                 assert (await self.raw.call(fields["method"], *fields["args"]))[0]
-                await self.server.settle()
+                await self.server.parts.settle()
             else:
                 await self.raw.steer(**fields)
 
@@ -155,7 +156,7 @@ class Player:
             answer = await self.raw.call(case["method"], *arguments, session=session)
             wrong = self._compare_raw(case, answer)
         if not self.holds:
-            await self.server.settle()
+            await self.server.parts.settle()
         if "final_state" in case:
             wrong += await self._compare_vm(case)
         return wrong
@@ -213,7 +214,7 @@ class Player:
         if name in LATER:
             await self.raw.steer(op="advance", seconds=31)
         await self.raw.steer(**EVENTS[name])
-        await self.server.settle()
+        await self.server.parts.settle()
         vm = EVENT_VM[name]
         xml = await self._xml(vm)
         recorded = case.get("events", case.get("running_vm_events", []))

@@ -18,7 +18,8 @@ from lxml import etree
 
 from phoenix.local.opennebula import render
 from phoenix.local.opennebula.model import Vm
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.testing import running_server
 from tests.conformance.harness import RawClient, difference, load, tree
 from tests.support.until import until
@@ -124,7 +125,7 @@ async def _play(server: OpenNebula, client: RawClient, subscriber: Subscriber) -
         session = "oneadmin:wrong" if name == "auth_fail" else None
         answer = await client.call(method, *arguments, session=session)
         assert re.match(re.escape(str(answer[1])[:40]), str(CASES[name]["response_body"])), (name, answer)
-        await server.settle()
+        await server.parts.settle()
         if name == "host_allocate":
             await client.steer(op="probe", host=2)
         wrong += [f"{name}: {text}" for text in _differences(CASES[name], await subscriber.until_marked(name))]
@@ -170,7 +171,7 @@ async def test_what_nobody_has_subscribed_to_is_not_made(monkeypatch: pytest.Mon
             await subscriber.until_marked("connected")
             for call in (("one.vm.deploy", 0, 0, False, -1, ""), ("one.vm.action", "terminate-hard", 0)):
                 await client.call(*call)
-                await server.settle()
+                await server.parts.settle()
             assert [topic for topic, _ in await subscriber.until_marked("end")] == ["EVENT STATE VM/ACTIVE/RUNNING/0 "]
             assert made == ["ACTIVE/RUNNING"]
             subscriber.close()

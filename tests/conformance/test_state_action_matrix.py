@@ -93,20 +93,20 @@ async def check(client: RawClient, watch: Watch, case: dict[str, Any]) -> list[s
     arguments = [vm if index == position else value for index, value in enumerate(case["args"])][1:]
     watch.seen[vm] = []
     answer = await client.call(case["method"], *arguments)
-    await client.server.settle()
+    await client.server.parts.settle()
     expected = _expected_states(case)
     if watch.seen[vm] != expected and _may_end_by_itself(case):
         for rule in maker.rules:
             if rule in client.server.steering.rules:  # type: ignore[union-attr]
                 await client.steer(op="release", rule=rule)
-        await client.server.settle()
+        await client.server.parts.settle()
     found = await _outcome(client, vm)
     wrong = _compare(case, answer, found, vm, recorded_vm)
     if watch.seen[vm] != expected:
         wrong.append(f"states: expected {expected}, got {watch.seen[vm]}")
     await client.steer(op="clear")
     await client.call("one.vm.recover", vm, 3)
-    await client.server.settle()
+    await client.server.parts.settle()
     if case["initial_state"] == "ACTIVE/UNKNOWN":
         await client.steer(op="host", host=5)
     return wrong

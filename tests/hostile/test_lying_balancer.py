@@ -23,8 +23,8 @@ from schemas.envelope import decode
 from schemas.signal_drops import Drop
 from schemas.signals import SIGNALS
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.runtime.broker.signal_line import Message, Newest
 from services.runtime.log import get_log
+from services.runtime.signal_line import Message, Newest
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.edge.claims import Claims

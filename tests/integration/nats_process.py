@@ -18,7 +18,8 @@ from phoenix.local import stack_broker
 from services.runtime.broker import credentials
 from services.runtime.broker.denials import Denials
 from services.runtime.broker.nats_server import CONFIG_FILE, nats_server_config
-from services.runtime.config.file import Config, loads
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
 from tests.support.clouds import cloud
 from tests.support.until import until
 

@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from services.runtime.config.file import dump_toml
+from services.runtime.config.text import dump_toml
 from tests.support.admission_house import House, house
 from tests.support.until import until
 

@@ -13,7 +13,7 @@ import pytest
 
 from schemas import facts as f
 from services.executor.core.executor import ExecutorCore
-from services.runtime.config.file import dump_toml
+from services.runtime.config.text import dump_toml
 from services.runtime.service import Service
 from tests.support import forked
 from tests.support.executor_stage import FAST, Stage, config_adopted, stage

@@ -15,7 +15,8 @@ from lxml import etree
 
 from phoenix.local.driver import Gpu
 from phoenix.local.opennebula import render
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.testing import running_server
 from phoenix.local.process.devices import visible
@@ -70,7 +71,7 @@ class Site:
     async def ended(self, vm: int) -> None:
         await until(lambda: self.server.store.vm(vm).state == VmState.POWEROFF)
         await self.call("one.vm.action", "terminate-hard", vm)
-        await self.server.settle()
+        await self.server.parts.settle()
 
     def look(self) -> str:
         return LOOK.format(nodes=" ".join(self.nodes))
@@ -104,7 +105,7 @@ async def test_a_job_opens_its_gpu_and_not_its_neighbours(site: Site) -> None:
     assert await site.run(0) == ["visible , 0: "]
     assert site.who() == [first, -1, -1]
     await site.call("one.vm.action", "terminate-hard", first)
-    await site.server.settle()
+    await site.server.parts.settle()
     assert site.who() == [-1, -1, -1]
     assert await site.run(1) == ["opens gpu0", "visible 0, 1: gpu0"], "it is given to the next one"
     assert [stat.S_IMODE(os.stat(node).st_mode) for node in site.nodes] == [0o666, 0o666, 0o600], "nothing is changed"
@@ -152,7 +153,7 @@ async def test_a_vm_with_a_gpu_is_neither_saved_nor_moved(site: Site) -> None:
     vm, life, _ = await site.deploy(1, "#!/bin/sh\necho up; sleep 60\n")
     await site.door.until(lambda: life.text() == "up\n")
     await site.call("one.vm.action", "stop", vm)
-    await site.server.settle()
+    await site.server.parts.settle()
     found = site.server.store.vm(vm)
     assert (found.state, found.lcm) == (VmState.ACTIVE, Lcm.RUNNING)
     assert "cannot be migrated" in (await site.call("one.vm.migrate", vm, 0, True, True, -1, 0))[1]
@@ -183,7 +184,7 @@ async def test_a_vm_has_the_same_devices_after_a_restart_of_opennebula(tmp_path:
         site = Site(server, GuestDoor(), ())
         vm = (await site.call("one.vm.allocate", template, True))[1]
         assert (await site.call("one.vm.deploy", vm, 0, True, -1, ""))[0]
-        await server.settle()
+        await server.parts.settle()
     async with running_server(1, settings=settings, data_dir=tmp_path) as server:
         assert Site(server, GuestDoor(), ()).who() == [-1, vm]
 

@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 from schemas.subjects import journal
 from services.monitor.metrics.headroom import STALE_S, STREAMS, Measure, Room, archive_end, nearest
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config, loads
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
 from services.runtime.journal.archive import Archive
 from services.runtime.journal.fold import Stored
 from tests.integration.nats_process import CLOUD, NatsProcess

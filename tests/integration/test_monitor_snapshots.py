@@ -30,7 +30,7 @@ from services.monitor.history.takeover import make_anew
 from services.runtime import engine
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config, JournalKept, Monitor
+from services.runtime.config.tables import Config, JournalKept, Monitor
 from services.runtime.journal import archive, trimmed
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored

@@ -17,7 +17,8 @@ from phoenix.local import stack_broker
 from phoenix.local.stack_broker import BrokerError
 from services.runtime.broker import credentials
 from services.runtime.broker.denials import Denials
-from services.runtime.config.file import Config, loads
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
 from tests.integration.nats_process import CLOUD, NatsProcess, may_publish, settled
 from tests.support.until import until
 

@@ -14,7 +14,7 @@ import msgspec
 from services.domain.custody.custody import Custody
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Metrics, processes
+from services.runtime.config.tables import Metrics, processes
 from services.runtime.service import Service
 from tests.integration.nats_process import NatsProcess, settled
 from tests.support.toy import ToyCore, next_job

@@ -15,8 +15,8 @@ import pytest
 from schemas.facts import Fact, JobSubmitted, LeaderStarted
 from services.domain.custody.meta import Meta
 from services.domain.exits import Exit
+from services.domain.refusal import Refused
 from services.runtime.rebuild import replay
-from services.runtime.service import Refused
 from tests.integration.test_runtime_bytes import configure
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy

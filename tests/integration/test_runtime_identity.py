@@ -18,7 +18,7 @@ from services.runtime.broker import credentials
 from services.runtime.broker.nats_server import nats_server_config
 from services.runtime.broker.objects import Objects
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from tests.support.nats import NatsServer
 from tests.support.shells import World
 from tests.support.toy import next_job, toy_config

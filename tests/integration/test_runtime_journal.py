@@ -17,9 +17,10 @@ from schemas.envelope import BYTES_MAX
 from schemas.facts import AttemptMeasured, Fact, JobCancelled
 from schemas.subjects import JOURNAL_STREAM, journal
 from services.domain.exits import Exit
-from services.runtime.config.file import Data
+from services.domain.refusal import Refused
+from services.runtime.config.tables import Data
 from services.runtime.journal.append import SILENT_AFTER, Deposed, Full, Journal, Parcel
-from services.runtime.service import Refused, Service
+from services.runtime.service import Service
 from tests.support.nats import NatsServer, running_server
 from tests.support.proxy import Proxy
 from tests.support.shells import LOG, World, world

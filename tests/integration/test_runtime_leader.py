@@ -17,8 +17,8 @@ from nats.js.errors import NotFoundError
 
 from schemas.subjects import LEASES
 from services.domain.exits import Exit
+from services.domain.refusal import Refused
 from services.runtime.journal.leader import Lease, LeaseLost
-from services.runtime.service import Refused
 from tests.support.nats import NatsServer, running_server
 from tests.support.shells import LOG, Running, World, world
 from tests.support.toy import next_job

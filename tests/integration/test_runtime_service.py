@@ -27,9 +27,10 @@ from services.domain.core import NEVER
 from services.domain.custody.meta import Meta, Void
 from services.domain.custody.rules import RULES
 from services.domain.exits import Exit
+from services.domain.refusal import Refused
 from services.runtime.clock import StepDetector
 from services.runtime.rebuild import replay
-from services.runtime.service import Edge, Refused, Service
+from services.runtime.service import Edge, Service
 from tests.support.ports import free_port
 from tests.support.shells import LOG, World
 from tests.support.toy import ToyCore, job, next_job

@@ -11,7 +11,7 @@ from schemas.subjects import JOURNAL_STREAM
 from services.domain.exits import Exit, Stop
 from services.monitor.explain.record import parts
 from services.monitor.history.archivist import Archivist
-from services.runtime.config.file import JournalKept
+from services.runtime.config.tables import JournalKept
 from services.runtime.journal.archive import Archive
 from services.runtime.rebuild import rebuild, replay
 from services.runtime.service import Service

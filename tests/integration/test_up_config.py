@@ -19,7 +19,8 @@ from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from phoenix.local.supervisor_child import LISTEN
 from schemas.config import CloudConfig, User, WebPolicy
-from services.runtime.config.file import Config, ConfigError, load
+from services.runtime.config.file import ConfigError, load
+from services.runtime.config.tables import Config
 from tests.support.tools import tool
 
 SITE = """

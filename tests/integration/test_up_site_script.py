@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.testing import running_server
 from tests.integration.up_cloud import Cloud, until
 from tests.support.script_guest import ACCOUNT, ScriptDriver

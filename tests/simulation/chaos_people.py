@@ -22,8 +22,8 @@ from services.admission.core import vm_reuse
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import RULES
 from services.domain.custody.state import Unit
+from services.domain.refusal import Refused
 from services.executor.core.calls import Phase
-from services.runtime.edge import Refused
 from tests.simulation.chaos_node import Node
 from tests.simulation.chaos_policies import COMPLETES, WALLTIME_S
 from tests.simulation.chaos_site import Machine

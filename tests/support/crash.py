@@ -32,7 +32,8 @@ from schemas.facts import Disposal
 from schemas.ids import parse_vm_tag
 from services.domain.exits import Exit
 from services.executor.core.executor import ExecutorCore
-from services.runtime.config.file import Nats, dump_toml
+from services.runtime.config.tables import Nats
+from services.runtime.config.text import dump_toml
 from services.runtime.service import Service
 from tests.support import forked
 from tests.support.executor_stage import FAST, WHY, Stage, config_adopted, stage

@@ -12,7 +12,7 @@ import msgspec
 
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.server import OpenNebula as Server
-from phoenix.local.opennebula.server import Settings as OneSettings
+from phoenix.local.opennebula.settings import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server as running_opennebula
 from schemas import facts as f
 from schemas import reasons as because
@@ -25,8 +25,8 @@ from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.executor.edge.executor import ExecutorEdge
 from services.executor.opennebula.client import OpenNebula
-from services.runtime.config.file import Config, Data, Http
-from services.runtime.config.file import OpenNebula as OneConfig
+from services.runtime.config.tables import Config, Data, Http
+from services.runtime.config.tables import OpenNebula as OneConfig
 from services.runtime.service import Service
 from tests.support.nats import NatsServer
 from tests.support.one_proxy import OneProxy

@@ -37,7 +37,8 @@ from phoenix.cli.http import Client
 from schemas import subjects
 from services.runtime.broker import credentials
 from services.runtime.broker.objects import Objects
-from services.runtime.config.file import Config, load
+from services.runtime.config.file import load
+from services.runtime.config.tables import Config
 from services.runtime.journal.fold import Stored
 from services.runtime.journal.reader import Reader
 from services.runtime.journal.snapshots import Snapshot, unpack

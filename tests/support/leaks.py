@@ -10,7 +10,7 @@ from nats.js import api
 
 from schemas import subjects
 from services.runtime.broker import credentials
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 STREAMS = (subjects.JOURNAL_STREAM, subjects.EVENTS_STREAM, subjects.AUDIT_STREAM)
 

@@ -40,7 +40,8 @@ from services.monitor.explain.record import parts
 from services.monitor.history.schema import dump
 from services.monitor.history.takeover import make_anew
 from services.runtime.broker.objects import Objects
-from services.runtime.config.file import Config, Data, JournalKept, Metrics, Monitor, dump_toml
+from services.runtime.config.tables import Config, Data, JournalKept, Metrics, Monitor
+from services.runtime.config.text import dump_toml
 from services.runtime.journal import snapshots
 from services.runtime.journal.archive import Archive
 from services.runtime.journal.trimmed import read_mark

@@ -18,7 +18,7 @@ from schemas.envelope import Envelope, encode
 from schemas.facts import Fact
 from schemas.subjects import journal
 from services.runtime.broker.streams import ensure_streams
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import get_log
 from services.runtime.rebuild import replay
 from services.runtime.service import Service

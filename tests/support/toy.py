@@ -18,11 +18,11 @@ from schemas.facts import Fact, JobCancelled, JobSubmitted, kind_of
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
+from services.domain.refusal import Refused
 from services.runtime import main
-from services.runtime.config.file import Config, Metrics, Nats, Runtime
-from services.runtime.edge import Edge, Refused
+from services.runtime.config.tables import Config, Metrics, Nats, Runtime
 from services.runtime.journal.fold import Fold
-from services.runtime.service import Service
+from services.runtime.service import Edge, Service
 
 
 class ToyState(msgspec.Struct):

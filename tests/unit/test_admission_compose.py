@@ -15,7 +15,7 @@ from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.domain.capabilities import ALL
 from services.domain.custody.meta import Void
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from tests.support.admission import ANN, BOB, LEO, MIA, ROOT, WAL, WIM, Fold, cloud, fold
 
 

@@ -16,7 +16,7 @@ from schemas.envelope import Envelope, decode, encode
 from schemas.facts import Fact
 from services.admission.commands import compose
 from services.admission.guests.guests import BeganBody, ReportBody
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from tests.support.admission import ANN, ROOT, WIM, fold
 
 WORLD = fold()

@@ -14,10 +14,10 @@ from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRec
 from schemas.requests import Done, Error, JobResult, JobResults
 from services.admission.commands.audit_context import Asked, asking, current
 from services.admission.commands.request_audit import Gate
+from services.domain.refusal import Refused
 from services.runtime import tokens
 from services.runtime.callers import audit
 from services.runtime.callers.audit import Recorder
-from services.runtime.edge import Refused
 from services.runtime.log import get_log
 from services.runtime.token_bucket import Bucket, Buckets
 

@@ -15,7 +15,7 @@ from schemas.requests import InstanceReport
 from services.admission.commands import instances
 from services.admission.commands.compose import Caller
 from services.domain.custody.rules import RULES
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from tests.support.admission import ANN, ROOT, WAL, WIM, Fold, cloud, fold
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from services.admission.guests import launch
 from services.admission.guests.launch import EventBody, EventsBody, LaunchBody, Launches, blocks, refuse_beyond
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 KEY = ("7", 1)
 

@@ -15,7 +15,7 @@ from schemas.config import BatchPolicy, Department
 from services.admission.commands import compose, leases
 from services.admission.commands.compose import Caller
 from services.admission.storage.payloads import pack
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from tests.support.admission import ANN, BOB, LEO, MIA, ROOT, Fold, cloud
 
 NOW = 1000.0

@@ -15,7 +15,7 @@ from schemas.releases import CONTENT_MAX_BYTES, Release
 from services.admission.commands import releases
 from services.admission.commands.compose import Caller
 from services.domain.custody.meta import Void
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from tests.support.admission import ANN, MIA, ROOT, WAL, WIM, Fold, fold
 
 

@@ -21,9 +21,9 @@ from services.admission.core.feasibility import (
     shape_of,
 )
 from services.domain.custody.state import Host
+from services.domain.refusal import Refused
 from services.domain.shape import Shape
 from services.domain.specs import DEPENDENCIES_MAX
-from services.runtime.edge import Refused
 
 HOSTS = [
     Host(name="big", size=Size(16, 8000)),

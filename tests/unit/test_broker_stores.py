@@ -21,7 +21,7 @@ from phoenix.local.supervisor_broker import (
 from phoenix.local.supervisor_watch import SILENT_S, TICK_S
 from schemas.config import CloudConfig
 from services.runtime.broker import stores
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 
 def answer(*errors: dict[str, str]) -> bytes:

@@ -14,7 +14,7 @@ from services.admission.commands import compose
 from services.domain import text as sentences
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.state import Unit
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from services.scheduler.core.batch import reclaim
 from services.scheduler.core.batch.preemption import candidates
 from services.scheduler.core.policies.victims import Candidate

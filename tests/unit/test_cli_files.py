@@ -13,7 +13,8 @@ import pytest
 
 from phoenix.cli.__main__ import main
 from services.runtime.broker import credentials
-from services.runtime.config.file import dump_toml, loads
+from services.runtime.config.file import loads
+from services.runtime.config.text import dump_toml
 from tests.integration.nats_process import CLOUD
 from tests.support.odd import refusing_door
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from phoenix.local import stack, stack_config
-from phoenix.local.opennebula.server import Settings as OneSettings
+from phoenix.local.opennebula.settings import Settings as OneSettings
 from phoenix.local.opennebula.testing import running_server
 from phoenix.local.stack_layout import layout
 from phoenix.local.stack_ports import Ports

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
-from services.runtime.config.file import ConfigError, check_cloud, diff, dump_toml, load, loads
+from services.runtime.config.checks import check_cloud
+from services.runtime.config.file import ConfigError, load, loads
+from services.runtime.config.text import diff, dump_toml
 
 ROOT = Path(__file__).resolve().parents[2]
 GOOD = """

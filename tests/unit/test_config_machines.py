@@ -16,8 +16,10 @@ from phoenix.local.supervisor import Supervisor
 from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim
 from services.domain.capabilities import ALL, CAPABILITIES, Hypervisor, can
 from services.domain.saving import save_s
-from services.runtime.config.file import ConfigError, check_cloud, diff, dump_toml, load, loads
+from services.runtime.config.checks import check_cloud
+from services.runtime.config.file import ConfigError, load, loads
 from services.runtime.config.machines import EMBEDDED_HAS, SAVE_S, WISHES, lacks
+from services.runtime.config.text import diff, dump_toml
 from tests.support.world import batch, cloud
 
 BASE = '[cloud]\nname = "c"\n[[department]]\nname = "hpc"\nkind = "batch"\n'

@@ -16,7 +16,9 @@ from schemas.envelope import Envelope, decode, encode
 from schemas.facts import ConfigAdopted
 from services.domain.exits import Exit, Stop
 from services.runtime import plugins
-from services.runtime.config.file import ConfigError, check_cloud, dump_toml, loads
+from services.runtime.config.checks import check_cloud
+from services.runtime.config.file import ConfigError, loads
+from services.runtime.config.text import dump_toml
 from services.runtime.log import get_log
 from services.scheduler.core.policies import registry
 from services.scheduler.edge import plugins as scheduler

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from schemas.config import BatchPolicy, CloudConfig, Department, MultiFactor, Policy, Quality, UserLimits, WebPolicy
 from schemas.ranges import Range, outside
-from services.runtime.config.file import Http, Metrics, Monitor, Nats, OpenNebula, Runtime
+from services.runtime.config.tables import Http, Metrics, Monitor, Nats, OpenNebula, Runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES: tuple[Any, ...] = (CloudConfig, Nats, Http, Monitor, OpenNebula, Metrics, Runtime)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from services.runtime.config.file import ConfigError, dump_toml, loads
+from services.runtime.config.file import ConfigError, loads
+from services.runtime.config.text import dump_toml
 
 FILE = """
 [cloud]

@@ -10,7 +10,9 @@ from schemas.config import Department, WebPolicy
 from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import TemplateError, Templates
-from services.runtime.config.file import Config, ConfigError, dump_toml, loads
+from services.runtime.config.file import ConfigError, loads
+from services.runtime.config.tables import Config
+from services.runtime.config.text import dump_toml
 
 
 def read(lines: str, opennebula: str = "") -> Config:

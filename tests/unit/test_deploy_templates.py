@@ -13,7 +13,8 @@ from phoenix.local.opennebula.templates import parse
 from schemas.size import Size
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates
-from services.runtime.config.file import Config, loads
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
 REST = """

@@ -12,7 +12,7 @@ import pytest
 from schemas import signals
 from schemas.signal_drops import Drop
 from services.monitor.views import levels
-from services.runtime.broker import signal_line
+from services.runtime import signal_line
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.edge import web as edge_web
 from services.scheduler.meter import meter

@@ -19,7 +19,8 @@ from phoenix.doctor.examination import examine
 from phoenix.doctor.findings import Finding, worst
 from phoenix.doctor.requirements import Wanted
 from phoenix.local.opennebula.model import Acl
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.testing import running_server
 from schemas.config import Hosts
 from tests.support.ports import free_port

@@ -14,9 +14,9 @@ from schemas.facts import Disposal
 from schemas.size import Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
+from services.domain.refusal import Refused
 from services.executor.opennebula.client import host_sight
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.runtime.edge import Refused
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import registry
 from services.scheduler.core.web.core import WebCore

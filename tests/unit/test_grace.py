@@ -18,10 +18,10 @@ from services.admission.guests.boot import boot_of
 from services.admission.storage.payloads import Payload
 from services.domain import grace
 from services.domain.custody.meta import Meta
+from services.domain.refusal import Refused
 from services.domain.text import sentence
 from services.provisioner.core.provisioner import ProvisionerCore
-from services.runtime.config.file import check_cloud
-from services.runtime.edge import Refused
+from services.runtime.config.checks import check_cloud
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first

@@ -18,7 +18,7 @@ import pytest
 from aiohttp import web
 
 from services.runtime.callers.peers import Peers
-from services.runtime.config.file import Http
+from services.runtime.config.tables import Http
 from services.runtime.http import body, server
 from services.runtime.http.answers import error_response
 from services.runtime.http.body import BodyRefused, read_body

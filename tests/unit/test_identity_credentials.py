@@ -13,7 +13,8 @@ import pytest
 from services.runtime.broker import credentials, permissions
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.callers.identity import Identities, Identity
-from services.runtime.config.file import Config, loads
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
 from tests.integration.nats_process import CLOUD
 
 

@@ -12,13 +12,14 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.examples import FACTS
 from schemas.facts import Fact
+from services.domain.refusal import Refused
 from services.runtime.broker.objects import Objects
 from services.runtime.drafts import Draft
-from services.runtime.edge import Proposal, Refused
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.headroom import OVERHEAD, Room
 from services.runtime.journal.snapshots import BYTES_MAX, Every, Keeper, bytes_between
 from services.runtime.log import get_log
+from services.runtime.proposals import Proposal
 from tests.support.toy import ToyCore, job
 
 CANCEL = f.JobCancelled(job="1", user="ann")

@@ -11,8 +11,9 @@ from schemas.config import CloudConfig, Department, Lending, Policy
 from services.domain import windows
 from services.domain.sharing import lending
 from services.domain.sharing.loans import kept_from_web
-from services.runtime.config.file import ConfigError, diff, dump_toml, loads
+from services.runtime.config.file import ConfigError, loads
 from services.runtime.config.lending import beyond
+from services.runtime.config.text import diff, dump_toml
 
 HOUR_S = 3600.0
 MONDAY_S = 4 * 86_400.0  # 5 January 1970, 00:00 UTC
@@ -272,7 +273,7 @@ def test_what_cannot_be_kept_is_refused_in_words(department: str, contract: str,
 
 
 def test_guarantees_of_one_moment_must_fit_the_cloud() -> None:
-    from services.runtime.config.file import check_cloud
+    from services.runtime.config.checks import check_cloud
 
     day = Department(name="a", kind="batch", windows=("Mon 08:00-18:00 guarantee 6",))
     late = Department(name="b", kind="batch", windows=("Mon 17:00-20:00 guarantee 6",))
@@ -284,7 +285,7 @@ def test_guarantees_of_one_moment_must_fit_the_cloud() -> None:
 
 
 def test_guarantees_must_fit_also_when_a_window_ends_that_promised_less() -> None:
-    from services.runtime.config.file import check_cloud
+    from services.runtime.config.checks import check_cloud
 
     less = Department(name="a", kind="batch", guarantee=6, windows=("Mon 08:00-12:00 guarantee 0",))
     more = Department(name="b", kind="batch", windows=("Mon 10:00-14:00 guarantee 6",))

@@ -13,10 +13,11 @@ from schemas.config import BatchLimits, BatchPolicy, CloudConfig, Department, Mu
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
 from services.domain.custody.rules import RULES
+from services.domain.refusal import Refused
 from services.domain.text import sentence
 from services.domain.usage_limits import limits_of
-from services.runtime.config.file import ConfigError, diff, dump_toml, loads
-from services.runtime.edge import Refused
+from services.runtime.config.file import ConfigError, loads
+from services.runtime.config.text import diff, dump_toml
 from services.scheduler.lookahead.why import queue_view, why
 from tests.support.admission import ANN, BOB, Fold
 from tests.support.admission import cloud as site

@@ -1,4 +1,4 @@
-"""How fast a department's line is read (`runtime.broker.flood_connections`)."""
+"""How fast a department's line is read (`runtime.flood_connections`)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from services.runtime.broker.flood_connections import REFUSED_S, YIELD_EVERY, Pace
+from services.runtime.flood_connections import REFUSED_S, YIELD_EVERY, Pace
 
 
 @pytest.fixture

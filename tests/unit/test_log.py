@@ -15,7 +15,9 @@ import pytest
 
 from services.runtime import log
 from services.runtime.config import file as config
-from services.runtime.config.file import ConfigError, Runtime
+from services.runtime.config.file import ConfigError
+from services.runtime.config.tables import Runtime
+from services.runtime.config.text import dump_toml
 from services.runtime.log import TRACE_MAX, VALUE_MAX, configure, get_log, trace_of
 
 LOGGERS = ("phoenix", "")
@@ -230,7 +232,7 @@ def test_a_level_for_each_process() -> None:
 def test_levels_and_form_are_read_and_written() -> None:
     found = config.loads(f'{CLOUD}[runtime]\nlog_format = "json"\n[runtime.log_levels]\n"scheduler.hpc" = "debug"\n')
     assert (found.runtime.log_format, found.runtime.log_levels) == ("json", {"scheduler.hpc": "debug"})
-    assert config.loads(config.dump_toml(found)).runtime == found.runtime
+    assert config.loads(dump_toml(found)).runtime == found.runtime
 
 
 @pytest.mark.parametrize(

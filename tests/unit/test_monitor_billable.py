@@ -22,7 +22,8 @@ from services.monitor.http.billable import SETTLED_MS, Billable, together
 from services.monitor.http.price_routes import PriceRoutes
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
-from services.runtime.config.file import dump_toml, load
+from services.runtime.config.file import load
+from services.runtime.config.text import dump_toml
 from tests.unit.test_custody_rules import granted, job, placed
 from tests.unit.test_monitor_core import Desk
 from tests.unit.test_monitor_http import CLOUD

@@ -29,7 +29,7 @@ from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.parts import at_once
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities
-from services.runtime.config.file import Config, Metrics
+from services.runtime.config.tables import Config, Metrics
 from tests.support.page import CLOUD, adopted
 from tests.unit.test_custody_rules import granted, job, placed
 from tests.unit.test_monitor_core import Desk

@@ -21,7 +21,9 @@ from services.domain.custody.fold import fold_fact
 from services.domain.custody.rules import RULES
 from services.monitor.http.access import faults
 from services.monitor.metrics.scrape import Ports, Scrape
-from services.runtime.config.file import Config, ConfigError, Metrics, dump_toml, load, loads
+from services.runtime.config.file import ConfigError, load, loads
+from services.runtime.config.tables import Config, Metrics
+from services.runtime.config.text import dump_toml
 
 FILE = """
 [cloud]

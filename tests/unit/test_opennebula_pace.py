@@ -8,7 +8,8 @@ import xmlrpc.client
 import pytest
 
 from phoenix.local.opennebula import pace
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.testing import running_server
 from tests.conformance.harness import RawClient
@@ -23,7 +24,7 @@ async def _launch(client: RawClient) -> list[int]:
         ids.append(answer[1])
     for vm in ids:
         assert (await client.call("one.vm.deploy", vm, 0, True, -1, ""))[0]
-    await client.server.settle()
+    await client.server.parts.settle()
     return ids
 
 
@@ -38,7 +39,7 @@ async def test_launches_and_ends_leave_their_lanes_at_their_rates() -> None:
         began = loop.time()
         for vm in ids:
             await client.call("one.vm.action", "terminate-hard", vm)
-        await server.settle()
+        await server.parts.settle()
         assert loop.time() - began >= VMS / pace.ENDED_PER_S
         assert all(server.store.final_vms[vm].state == VmState.DONE for vm in ids)
         await client.close()
@@ -57,7 +58,7 @@ async def test_one_that_was_overtaken_while_it_waited_never_boots() -> None:
         await asyncio.sleep(0)  # they are in the lane: half a minute, until when it waits
         await client.call("one.vm.deploy", vm, 0, True, -1, "")
         await client.call("one.vm.recover", vm, 3)
-        await server.settle()
+        await server.parts.settle()
         assert Lcm.BOOT in states
         assert Lcm.RUNNING not in states
         for one in before_it:

@@ -31,7 +31,7 @@ async def test_restart_keeps_what_was_and_stops_what_ran(tmp_path: Path) -> None
         await call(server, "one.vm.action", "terminate", ended)
         await call(server, "one.user.allocate", "ann", "pw", "", [])
         await call(server, "one.host.status", 1, 1)
-        await server.settle()
+        await server.parts.settle()
     async with running_server(hosts=3, data_dir=tmp_path) as server:
         assert state(server, ran) == (VmState.POWEROFF, Lcm.LCM_INIT)
         assert state(server, held) == (VmState.HOLD, Lcm.LCM_INIT)
@@ -46,7 +46,7 @@ async def test_restart_keeps_what_was_and_stops_what_ran(tmp_path: Path) -> None
         assert (await call(server, "one.system.version", session="ann:pw"))[0]
         assert (await call(server, "one.vm.allocate", TEMPLATE, True))[1] > held
         assert (await call(server, "one.vm.action", "resume", ran))[0]
-        await server.settle()
+        await server.parts.settle()
         assert state(server, ran) == (VmState.ACTIVE, Lcm.RUNNING)
 
 
@@ -64,10 +64,10 @@ async def test_transient_states_after_a_restart(tmp_path: Path) -> None:
             vm = (await call(server, "one.vm.allocate", TEMPLATE, True))[1]
             server.steering.add(step, vm_id=vm, hold=True)
             await call(server, "one.vm.deploy", vm, 0)
-            await server.settle()
+            await server.parts.settle()
             if action:
                 await call(server, "one.vm.action", action, vm)
-                await server.settle()
+                await server.parts.settle()
             held[step] = vm
     async with running_server(data_dir=tmp_path) as server:
         assert {step: state(server, vm) for step, vm in held.items()} == {

@@ -35,7 +35,7 @@ async def started(server: OpenNebula, host: int = 0) -> int:
     """A VM that was allocated and deployed; settled."""
     vm: int = (await call(server, "one.vm.allocate", TEMPLATE, True))[1]
     assert (await call(server, "one.vm.deploy", vm, host, False, -1, ""))[0]
-    await server.settle()
+    await server.parts.settle()
     return vm
 
 
@@ -60,7 +60,7 @@ async def test_guest_lives_with_its_vm() -> None:
         await asyncio.sleep(0)
         assert lives == ["c/u/1/0 t on host000"]
         await call(server, "one.vm.action", "terminate", vm)
-        await server.settle()
+        await server.parts.settle()
         assert lives[1:] == ["stopped"]
         assert state(server, vm)[0] == VmState.DONE
 
@@ -93,7 +93,7 @@ async def test_end_before_running_is_not_lost() -> None:
     async with running_server(driver=EndsAtOnce()) as server:
         vm = await started(server)
         await asyncio.sleep(0)
-        await server.settle()
+        await server.parts.settle()
         assert state(server, vm) == (VmState.POWEROFF, Lcm.LCM_INIT)
 
 
@@ -133,7 +133,7 @@ async def test_cleaning_up_waits_for_the_cancelled_boot(operation: int) -> None:
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert (await call(server, "one.vm.recover", vm, operation))[0]
-        await server.settle()
+        await server.parts.settle()
         assert driver.asked == ["boot", "undo", "undone", "cancel", "clean"]
         assert state(server, vm)[0] == (VmState.DONE if operation == 3 else VmState.PENDING)
 
@@ -162,11 +162,11 @@ async def test_capacity_is_given_back() -> None:
             2048,
         )
         await call(server, "one.vm.migrate", first, 1, True, False, -1, 0)
-        await server.settle()
+        await server.parts.settle()
         assert (server.store.usage(0), server.store.usage(1)) == ((100, 131072), (100, 131072))
         for vm in (first, second):
             await call(server, "one.vm.action", "terminate", vm)
-        await server.settle()
+        await server.parts.settle()
         assert (server.store.usage(0), server.store.usage(1)) == ((0, 0), (0, 0))
         assert not server.store.hosts[0].vms
 
@@ -176,7 +176,7 @@ async def test_final_vms_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async with running_server() as server:
         for _ in range(5):
             await call(server, "one.vm.action", "terminate", await started(server))
-            await server.settle()
+            await server.parts.settle()
         assert list(server.store.final_vms) == [2, 3, 4]
         assert (await call(server, "one.vm.info", 0, False))[2] == 1024
         assert (await call(server, "one.vm.info", 4, False))[0]
@@ -258,9 +258,9 @@ async def test_closing_does_not_wait_for_what_steering_holds() -> None:
         server.steering.add("vmm", hold=True)
         deleted = (await call(server, "one.vm.allocate", TEMPLATE, True))[1]
         await call(server, "one.vm.deploy", deleted, 0)
-        await server.settle()
+        await server.parts.settle()
         assert (await call(server, "one.vm.recover", deleted, 3))[0]
-        await server.settle()
+        await server.parts.settle()
         began = loop.time()
     assert loop.time() - began < 20
 

@@ -15,13 +15,14 @@ from schemas.facts import AttemptClosed, Disposal, Fact, HostGranted, HostReleas
 from services.domain.custody.meta import Meta, Void
 from services.domain.custody.rules import Incompatible
 from services.domain.exits import Exit, Stop
+from services.domain.refusal import Refused
 from services.runtime import log, main
 from services.runtime.clock import decision_time, skew_s
 from services.runtime.drafts import CAUSE_MAX, MEMORY, VOIDS_MAX, Draft, VoidStreaks, identity
-from services.runtime.edge import Outcome, Proposal, Refused
 from services.runtime.journal.fold import Fold, Stored
 from services.runtime.journal.reader import numbers
 from services.runtime.journal.snapshots import pack, restore, take, unpack
+from services.runtime.proposals import Outcome, Proposal
 from tests.support.toy import ToyCore, job
 
 LOAD = LoadObserved(dept="web", start=0, end=1, utilisation=0.5, samples=3)

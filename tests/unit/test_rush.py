@@ -21,7 +21,7 @@ from phoenix.rush.account import account
 from phoenix.rush.setting import Setting, Variant
 from phoenix.simulate import plots_style
 from services.runtime.config import file as config
-from services.runtime.config.file import OpenNebula
+from services.runtime.config.tables import OpenNebula
 from tests.support.rush import BEGAN, recording
 
 

@@ -19,10 +19,10 @@ from phoenix.cli.__main__ import main
 from services.admission.guests.boot import boot_of
 from services.admission.guests.boot_text import lines
 from services.admission.storage.secrets import TOLD_EVERY_S, Secrets
+from services.domain.refusal import Refused
 from services.runtime.config import secret_files
 from services.runtime.config.file import loads
 from services.runtime.config.secret_files import VALUE_MAX_BYTES, SecretError
-from services.runtime.edge import Refused
 from tests.support.admission import cloud, fold
 
 VALUE = "correct horse \\ battery\nstaple"

@@ -12,9 +12,10 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, Department
 from schemas.requests import JobSubmit
 from services.admission.commands import compose
+from services.domain.refusal import Refused
 from services.runtime.config.checks import check_cloud
-from services.runtime.config.file import dump_toml, loads
-from services.runtime.edge import Refused
+from services.runtime.config.file import loads
+from services.runtime.config.text import dump_toml
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.admission import ANN, Fold, cloud
 from tests.support.world import World

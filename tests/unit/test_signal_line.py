@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from services.runtime.broker.signal_line import KEPT_BYTES, KEPT_MAX, Message, Newest
+from services.runtime.signal_line import KEPT_BYTES, KEPT_MAX, Message, Newest
 
 
 def message(number: int, size: int = 0) -> Message:

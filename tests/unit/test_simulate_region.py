@@ -20,7 +20,7 @@ from phoenix.simulate.workload import LogJob
 from phoenix_papers import region
 from phoenix_papers.intergrid import rules as intergrid_rules
 from phoenix_papers.intergrid import sweep as intergrid_sweep
-from phoenix_papers.region import Claim, Column, Study, Told
+from phoenix_papers.study import Claim, Column, Region, Study, Told
 from phoenix_papers.svmsched import experiment as svmsched
 from phoenix_papers.svmsched import rules as svmsched_rules
 from phoenix_papers.svmsched import sweep as svmsched_sweep
@@ -61,7 +61,7 @@ def study(calls: list[tuple[dict[str, Any], int]]) -> Study:
     )
 
 
-def swept(calls: list[tuple[dict[str, Any], int]], place: Path, text: str = SPACE, seeds: int = 3) -> region.Region:
+def swept(calls: list[tuple[dict[str, Any], int]], place: Path, text: str = SPACE, seeds: int = 3) -> Region:
     small = study(calls)
     return region.swept(small, loads(text, region.legal(small), gridded=True), place, seeds, workers=1)
 

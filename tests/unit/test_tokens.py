@@ -13,13 +13,15 @@ from prometheus_client import CollectorRegistry
 
 from phoenix.cli.__main__ import main
 from services.domain.exits import Stop
+from services.domain.refusal import Refused
 from services.monitor.metrics.token_ends import LASTING_S, TokenEnds
 from services.runtime import tokens
 from services.runtime.broker import credentials
 from services.runtime.broker.credentials import CredentialsError
 from services.runtime.callers.identity import Identities, Identity
-from services.runtime.config.file import Config, dump_toml, loads
-from services.runtime.edge import Refused
+from services.runtime.config.file import loads
+from services.runtime.config.tables import Config
+from services.runtime.config.text import dump_toml
 from services.runtime.tokens import ISSUED_MAX, KEPT_S, TokenError
 from tests.integration.nats_process import CLOUD
 

@@ -37,7 +37,7 @@ from phoenix.local.balancer.stats import Stats
 from phoenix.local.connecting import connector
 from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
 from services.domain.exits import Exit
-from services.runtime.config.file import Http
+from services.runtime.config.tables import Http
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import get_log

@@ -24,7 +24,8 @@ from typing import cast
 from phoenix.local.driver import Driver
 from phoenix.local.opennebula.dummy import DummyDriver
 from phoenix.local.opennebula.persistence import write_atomically
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.steering import STEPS, Steering
 from services.runtime import log
 from services.runtime.watchdog import READY, Heart

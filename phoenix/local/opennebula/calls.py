@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phoenix.local.opennebula.errors import FAULT_TYPE, Fault
 from phoenix.local.opennebula.model import User
+from phoenix.local.opennebula.parts import Parts
 from phoenix.local.opennebula.store import Store
-
-if TYPE_CHECKING:
-    from phoenix.local.opennebula.server import OpenNebula
 
 Answer = str | int | bool
 Handler = Callable[..., Any]
@@ -33,7 +31,7 @@ _TYPES: dict[str, tuple[type, str]] = {
 class Call:
     """One call: who asks whom. `request_id` counts calls."""
 
-    one: OpenNebula
+    one: Parts
     user: User
     request_id: int
     method: str

@@ -9,15 +9,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phoenix.local.opennebula import render
 from phoenix.local.opennebula.errors import AUTHENTICATION, OneError
+from phoenix.local.opennebula.events import Events
 from phoenix.local.opennebula.model import Host, Vm
 from phoenix.local.opennebula.states import HostState, Lcm, VmState
-
-if TYPE_CHECKING:
-    from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.store import Store
 
 _ALLOCATED = {
     "one.vm.allocate": "VM",
@@ -28,14 +27,14 @@ _ALLOCATED = {
 class Hooks:
     """See the module."""
 
-    def __init__(self, one: OpenNebula) -> None:
-        self._one = one
+    def __init__(self, store: Store, events: Events) -> None:
+        self._store, self._events = store, events
         self.deleted: dict[str, str] = {}
 
     @property
     def active(self) -> bool:
         """Whether anybody wants to know."""
-        return self._one.events.enabled
+        return self._events.enabled
 
     # -- state changes -----------------------------------------------------------------------------
 
@@ -65,16 +64,16 @@ class Hooks:
 
     def _topics(self, kind: str, number: int, state: str, lcm: str) -> list[str]:
         """Rule 1; those that have subscribers."""
-        return self._one.events.heard(
+        return self._events.heard(
             f"EVENT {kind} {number}/{state}/{lcm} ", f"EVENT STATE {kind}/{state}/{lcm}/{number} "
         )
 
     def _state(self, topics: list[str], kind: str, body: str) -> None:
         message = f"<HOOK_MESSAGE><HOOK_TYPE>STATE</HOOK_TYPE><HOOK_OBJECT>{kind}</HOOK_OBJECT>{body}</HOOK_MESSAGE>"
-        self._one.events.publish(topics, message)
+        self._events.publish(topics, message)
 
     def _host_xml(self, host: Host) -> str:
-        store = self._one.store
+        store = self._store
         return render.host(host, store.clusters[host.cluster_id], store.usage(host.id))
 
     # -- calls -------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ class Hooks:
         if isinstance(outcome, OneError) and outcome.code == AUTHENTICATION:
             return
         ok = not isinstance(outcome, OneError)
-        topics = self._one.events.heard(f"EVENT API {name} {int(ok)}")
+        topics = self._events.heard(f"EVENT API {name} {int(ok)}")
         if not topics:
             return
         values = ["****", *(int(value) if isinstance(value, bool) else value for value in params[1:])]
@@ -101,7 +100,7 @@ class Hooks:
         )
         call_info = f"<CALL_INFO>{info}</CALL_INFO>"
         message = f"<HOOK_MESSAGE><HOOK_TYPE>API</HOOK_TYPE><CALL>{name}</CALL>{call_info}</HOOK_MESSAGE>"
-        self._one.events.publish(topics, message)
+        self._events.publish(topics, message)
 
     def _extra(self, name: str, outcome: str | int | bool | OneError) -> str:
         if isinstance(outcome, OneError):
@@ -110,9 +109,9 @@ class Hooks:
             return self.deleted.pop("HOST", "")
         kind, number = _ALLOCATED.get(name), int(outcome) if isinstance(outcome, int) else -1
         if kind == "VM":
-            return render.vm_full(self._one.store.vm(number))
+            return render.vm_full(self._store.vm(number))
         if kind == "HOST":
-            return self._host_xml(self._one.store.hosts[number])
+            return self._host_xml(self._store.hosts[number])
         return ""
 
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
+from phoenix.local.driver import Driver
+from phoenix.local.opennebula.hooks import Hooks
+from phoenix.local.opennebula.machine import Machine
 from phoenix.local.opennebula.model import Host, Vm
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.states import Action, HostState, Lcm, VmState
+from phoenix.local.opennebula.store import Clock, Store
 from phoenix.local.opennebula.templates import cdata
-
-if TYPE_CHECKING:
-    from phoenix.local.opennebula.server import OpenNebula
 
 # oned ignores a VM's state for so long after its running start or end: agents report late.
 GUARD_S = 30
@@ -40,19 +41,21 @@ def _vm_values(vm: Vm, cpu_percent: float, memory_kb: int, now: int) -> list[tup
 class Monitor:
     """Probes hosts in turn, reads VM usage, takes reports."""
 
-    def __init__(self, one: OpenNebula) -> None:
-        self._one = one
+    def __init__(
+        self, settings: Settings, store: Store, machine: Machine, hooks: Hooks, driver: Driver, clock: Clock
+    ) -> None:
+        self._interval_s, self._store, self._machine = settings.monitor_interval_s, store, machine
+        self._hooks, self._driver, self._clock = hooks, driver, clock
         self._task: asyncio.Task[None] | None = None
         self.down: dict[int, str] = {}
         self._ended: set[int] = set()
 
     def start(self) -> None:
         """Probe every host once, now; then at the interval."""
-        for host in self._one.store.hosts.values():
+        for host in self._store.hosts.values():
             self.probe(host)
-        interval = self._one.settings.monitor_interval_s
-        if interval is not None:
-            self._task = asyncio.create_task(self._run(interval), name="monitor")
+        if self._interval_s is not None:
+            self._task = asyncio.create_task(self._run(self._interval_s), name="monitor")
 
     async def close(self) -> None:
         """Stop probing."""
@@ -63,7 +66,7 @@ class Monitor:
     async def _run(self, interval_s: float) -> None:
         while True:
             await asyncio.sleep(interval_s)
-            for host in list(self._one.store.hosts.values()):
+            for host in list(self._store.hosts.values()):
                 self.probe(host)
             await self.read_usage()
 
@@ -72,11 +75,11 @@ class Monitor:
 
         Those that use nothing are left out unless `idle_too`, so that they stay cached.
         """
-        for host in list(self._one.store.hosts.values()):
+        for host in list(self._store.hosts.values()):
             cpu, memory_kb = 0.0, 0
             for vm_id in list(host.vms):
-                usage = await self._one.driver.usage(vm_id)
-                vm = self._one.store.vms.get(vm_id)
+                usage = await self._driver.usage(vm_id)
+                vm = self._store.vms.get(vm_id)
                 if (
                     usage is None
                     or vm is None
@@ -88,7 +91,7 @@ class Monitor:
             host.used_cpu, host.used_memory_kb = round(cpu), memory_kb
 
     def _sample_vm(self, vm: Vm, cpu_percent: float, memory_kb: int) -> None:
-        now = self._one.clock.second()
+        now = self._clock.second()
         vm.last_poll = now
         vm.usage_xml = "".join(
             f"<{name}>{cdata(value)}</{name}>" for name, value in _vm_values(vm, cpu_percent, memory_kb, now)
@@ -105,7 +108,7 @@ class Monitor:
             host.max_cpu = host.max_memory_kb = 0
             host.template = host.template.without(("TOTALCPU", "TOTALMEMORY"))
         host.prev_state, host.state = host.state, state
-        self._one.hooks.host_changed(host)
+        self._hooks.host_changed(host)
         host.prev_state = state
 
     def probe(self, host: Host) -> None:
@@ -127,15 +130,15 @@ class Monitor:
     def failed(self, host: Host, message: str) -> None:
         """A probe failed."""
         if host.state in _ENABLED and host.state != HostState.ERROR:
-            when = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime(self._one.clock.now()))
+            when = time.strftime("%a %b %d %H:%M:%S %Y", time.gmtime(self._clock.now()))
             host.template = host.template.with_value(
                 "ERROR", f"{when} : Error monitoring Host {host.name} ({host.id}): {message}"
             )
             self.set_host(host, HostState.ERROR)
         for vm_id in sorted(host.vms):
-            vm = self._one.store.vms.get(vm_id)
+            vm = self._store.vms.get(vm_id)
             if vm is not None and vm.state == VmState.ACTIVE and vm.lcm == Lcm.RUNNING:
-                self._one.machine.move(vm, (VmState.ACTIVE, Lcm.UNKNOWN))
+                self._machine.move(vm, (VmState.ACTIVE, Lcm.UNKNOWN))
 
     def _read_hardware(self, host: Host) -> None:
         host.max_cpu, host.max_memory_kb, host.probed = host.cores * 100, host.memory_mb * 1024, True
@@ -154,7 +157,7 @@ class Monitor:
 
     def _sample_host(self, host: Host) -> None:
         cpu, memory_kb = host.cores * 100, host.memory_mb * 1024
-        now = self._one.clock.second()
+        now = self._clock.second()
         xml = (
             f"<MONITORING><TIMESTAMP>{now}</TIMESTAMP><ID>{host.id}</ID><CAPACITY>"
             f"<FREE_CPU>{cdata(str(max(0, cpu - host.used_cpu)))}</FREE_CPU>"
@@ -173,7 +176,7 @@ class Monitor:
         A VM has ended by itself. One that is not known to run yet, or whose host is down, powers off when it is
         RUNNING.
         """
-        vm = self._one.store.vms.get(vm_id)
+        vm = self._store.vms.get(vm_id)
         if vm is None or vm.state != VmState.ACTIVE or not vm.history:
             return
         if vm.lcm in (Lcm.RUNNING, Lcm.UNKNOWN) and vm.history[-1].host_id not in self.down:
@@ -192,21 +195,21 @@ class Monitor:
             asyncio.get_running_loop().call_soon(self.vm_ended, vm.id, "ended before")
 
     def _power_off(self, vm: Vm) -> None:
-        machine = self._one.machine
+        machine = self._machine
         machine.note(vm, Action.MONITOR)
         machine.move(vm, (VmState.ACTIVE, Lcm.SHUTDOWN_POWEROFF))
         machine.finish_step(vm, ok=True)
 
     def report(self, vm: Vm, state: str, deploy_id: str | None, full: bool) -> bool:
         """An agent's report about a VM: RUNNING, POWEROFF or FAILURE. False: ignored."""
-        machine = self._one.machine
+        machine = self._machine
         if vm.state != VmState.ACTIVE or not vm.history:
             return False
         last = vm.history[-1]
         if deploy_id:
             vm.deploy_id = deploy_id
             vm.touch()
-        if not full and self._one.clock.now() - max(last.rstime, last.retime) < GUARD_S:
+        if not full and self._clock.now() - max(last.rstime, last.retime) < GUARD_S:
             return False
         if state == "RUNNING" and vm.lcm == Lcm.UNKNOWN:
             machine.move(vm, (VmState.ACTIVE, Lcm.RUNNING))
@@ -226,7 +229,7 @@ class Monitor:
         `present` VM id to state; those absent are in `missing_state`; `zombies` are unknown to us.
         """
         for vm_id in sorted(host.vms):
-            vm = self._one.store.vms.get(vm_id)
+            vm = self._store.vms.get(vm_id)
             if vm is not None:
                 self.report(vm, present.get(vm_id, missing_state), None, full=True)
         template = host.template.without(("ZOMBIES", "TOTAL_ZOMBIES"))

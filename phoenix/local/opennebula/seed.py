@@ -5,16 +5,12 @@ Oneadmin and serveradmin, two groups, a cluster, three datastores, the access ru
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from phoenix.local.opennebula import pci
 from phoenix.local.opennebula.auth import hash_password, new_token
 from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.store import Store
 from phoenix.local.opennebula.templates import Template, Vector
-
-if TYPE_CHECKING:
-    from phoenix.local.opennebula.server import Settings
 
 ACLS = (
     "@1 VM+IMAGE+TEMPLATE+DOCUMENT+SECGROUP+VMGROUP+BACKUPJOB/* CREATE *",

@@ -9,13 +9,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from aiohttp import web
 
@@ -29,19 +26,14 @@ from phoenix.local.opennebula import (
     methods_vmpool,
     xmlrpc,
 )
-from phoenix.local.opennebula.auth import Auth
 from phoenix.local.opennebula.calls import METHODS, Call
 from phoenix.local.opennebula.errors import FAULT_NO_METHOD, INTERNAL, Fault, OneError
-from phoenix.local.opennebula.events import Events
-from phoenix.local.opennebula.hooks import Hooks
-from phoenix.local.opennebula.machine import Machine
-from phoenix.local.opennebula.model import HostHardware
-from phoenix.local.opennebula.monitor import Monitor
 from phoenix.local.opennebula.pace import Door, Pace
-from phoenix.local.opennebula.persistence import Persistence
+from phoenix.local.opennebula.parts import parts_of
 from phoenix.local.opennebula.seed import seed
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.steering import Steering
-from phoenix.local.opennebula.store import Clock, Store
+from phoenix.local.opennebula.store import Clock
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import get_log
@@ -69,51 +61,17 @@ SHUTDOWN_S = 2.0
 _READING = (".info", ".infoset", ".infoextended", ".monitoring", ".version", ".config")
 
 
-@dataclass(slots=True)
-class Settings:
-    """What an embedded OpenNebula is made of.
-
-    `gpus`: of each host; `gpu_devices`: the device nodes that stand behind them (see `pci`).
-
-    `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
-    `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
-    """
-
-    hosts: int = 4
-    cores: int = 4
-    memory_mb: int = 8192
-    gpus: int = 0
-    gpu_devices: tuple[str, ...] = ()
-    hardware: HostHardware = field(default_factory=HostHardware)
-    bind: str = "127.0.0.1"
-    port: int = 0
-    events_port: int | None = None
-    events: str = ""
-    steering: bool = False
-    monitor_interval_s: float | None = 2.0
-    data_dir: Path | None = None
-    user: str = "oneadmin"
-    password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
-    pace: bool = False
-
-
 class OpenNebula:
     """The server. `start`, then `url` and `session`; `close` stops the driver and what it runs."""
 
     def __init__(
         self, settings: Settings, driver: Driver, clock: Clock | None = None, steering: Steering | None = None
     ) -> None:
-        self.settings = settings
-        self.driver = driver
-        self.clock = clock or Clock()
-        self.steering = (steering or Steering()) if settings.steering else None
-        self.store = Store()
-        self.auth = Auth(self.store, self.clock)
-        self.machine = Machine(self.store, driver, self.clock, self.steering)
-        self.monitor = Monitor(self)
-        self.events = Events(settings.bind, settings.events_port, settings.events)
-        self.hooks = Hooks(self)
-        self.persistence = Persistence(self.store, settings.data_dir)
+        self.parts = parts_of(settings, driver, clock, steering)
+        self.settings, self.driver, self.clock = settings, driver, self.parts.clock
+        self.steering, self.store, self.auth = self.parts.steering, self.parts.store, self.parts.auth
+        self.machine, self.monitor, self.hooks = self.parts.machine, self.parts.monitor, self.parts.hooks
+        self.events, self.persistence = self.parts.events, self.parts.persistence
         self._pace = Pace() if settings.pace else None
         self.machine.pace = self._pace
         self._door: Door | None = None
@@ -222,7 +180,7 @@ class OpenNebula:
         self.store.requests += 1
         if self._pace is not None and name == "one.vm.allocate":
             await self._pace.allocations.turn()
-        value = method.handler(Call(self, user, self.store.requests, name), *arguments)
+        value = method.handler(Call(self.parts, user, self.store.requests, name), *arguments)
         if inspect.isawaitable(value):
             value = await value
         result: str | int | bool = value
@@ -231,13 +189,6 @@ class OpenNebula:
     def _report(self, name: str, params: list[object], outcome: str | int | bool | OneError) -> None:
         if self.hooks.active and name.startswith("one.") and not name.endswith(_READING):
             self.hooks.called(name, params, outcome)
-
-    async def settle(self, timeout_s: float = 10.0) -> None:
-        """Wait until nothing is under way but what steering holds. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s):
-            # Only tests wait so; an event for each end would cost every operation.
-            while self.machine.busy > (self.steering.waiting if self.steering else 0):  # noqa: ASYNC110
-                await asyncio.sleep(0)
 
 
 async def _read(request: web.BaseRequest) -> bytes | None:

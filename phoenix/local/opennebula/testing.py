@@ -13,7 +13,8 @@ from pathlib import Path
 
 from phoenix.local.driver import Driver
 from phoenix.local.opennebula.dummy import DummyDriver
-from phoenix.local.opennebula.server import OpenNebula, Settings
+from phoenix.local.opennebula.server import OpenNebula
+from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.steering import Steering
 from phoenix.local.opennebula.store import Clock
 

@@ -38,8 +38,8 @@ from services.domain.custody import preconditions
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.rules import ARRAYS_AT_ONCE
 from services.domain.custody.state import FINALS_MAX, Unit
+from services.domain.refusal import Refused
 from services.runtime.config.machines import lacks
-from services.runtime.edge import Refused
 
 Verb = Literal["cancel", "hold", "release"]
 _OF_JOB: Final[dict[str, type[f.JobCancelled | f.JobHeld | f.JobResumed]]] = {

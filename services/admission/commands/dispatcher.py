@@ -37,8 +37,9 @@ from services.admission.storage.payloads import Packed, Payloads, digest_of, pac
 from services.admission.storage.secrets import Secrets
 from services.domain import grace
 from services.domain.custody.meta import Meta, Void
-from services.runtime.edge import Compose, Outcome, Refused
+from services.domain.refusal import Refused
 from services.runtime.journal.headroom import Room
+from services.runtime.proposals import Compose, Outcome
 from services.runtime.token_bucket import Buckets
 
 NewJob: TypeAlias = Callable[[float, Sequence[Fact]], f.JobSubmitted]  # (now, what is drafted before it)

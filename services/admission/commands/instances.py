@@ -35,7 +35,7 @@ from services.admission.core.admission import AdmissionCore, Reported
 from services.admission.core.rollouts import configured
 from services.domain import readiness
 from services.domain.custody.state import Unit
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 REPORT_INTERVAL_S: Final = (
     1.0  # a network that flaps faster is no news; half of what a balancer takes between two health checks

@@ -40,9 +40,9 @@ from services.admission.core import immediate_lease
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore, Job
 from services.admission.storage.payloads import Packed, digest_of
 from services.domain.leases import ORDER, certain, keeps_times, order_of
+from services.domain.refusal import Refused
 from services.domain.shape import Shape
 from services.domain.timetable import FOREVER, Collision, Ground, Slot, Timetable, most
-from services.runtime.edge import Refused
 
 HORIZON_S: Final = 366 * 86400.0  # which hosts exist more than a year from now is unknown
 LEASES_MAX: Final = 200  # of a department at a time: each new one is compared with all, in one step of this process

@@ -31,7 +31,7 @@ from services.admission.commands.compose import Caller
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore
 from services.admission.core.rollouts import configured
 from services.admission.storage.payloads import digest_of
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 V = TypeVar("V")
 

@@ -18,8 +18,8 @@ from schemas.audit import MESSAGE_MAX, TEXT_MAX, AuditRecord, Outcome, cut
 from schemas.requests import JobResults, Message
 from services.admission.commands.audit_context import Asked
 from services.admission.metrics import REFUSED
+from services.domain.refusal import Refused
 from services.runtime.callers.audit import Recorder, Sparingly
-from services.runtime.edge import Refused
 from services.runtime.log import Log
 
 

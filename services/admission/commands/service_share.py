@@ -13,9 +13,9 @@ from schemas.config import BatchPolicy, Department
 from schemas.dimensions import words
 from schemas.requests import JobSubmit
 from services.admission.core.feasibility import Capacity
+from services.domain.refusal import Refused
 from services.domain.shape import Shape
 from services.domain.sharing.service_share import Shares, must_comply, percent
-from services.runtime.edge import Refused
 
 
 def service_of(

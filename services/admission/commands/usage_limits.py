@@ -19,9 +19,9 @@ from schemas.dimensions import DIMENSIONS
 from schemas.facts import Fact
 from schemas.requests import JobSubmit
 from services.admission.core.admission import AdmissionCore, accounts
+from services.domain.refusal import Refused
 from services.domain.shape import Shape
 from services.domain.usage_limits import WHOLE, Account, Bound, Much, bounds_on
-from services.runtime.edge import Refused
 
 _ASKED: Final = {  # limit of a running job -> what of a request is over it, and the word for it
     **{dimension.limit: (dimension.asked, dimension.plural) for dimension in DIMENSIONS if dimension.limit},

@@ -32,9 +32,9 @@ from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import AdmissionCore
 from services.domain import grace
+from services.domain.refusal import Refused
 from services.runtime.broker import permissions
 from services.runtime.broker.client import own_inbox
-from services.runtime.edge import Refused
 
 ANSWER_S: Final = 15.0  # of a scheduler whose queue is long, and of whom others ask as well
 VARIANTS_MAX: Final = 8

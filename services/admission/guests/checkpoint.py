@@ -33,7 +33,7 @@ from services.admission.guests.boot import BootCheckpoint, BootInput
 from services.admission.guests.guest import Guest
 from services.admission.storage.checkpoints import Checkpoints, Named, Packed
 from services.domain.custody.checkpoints import counts
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 SAID_MAX_BYTES: Final = 8 << 20  # 1,000 names of 4,095 bytes with their digests
 ENDED_MAX: Final = 10_000  # units whose objects wait to be removed: as many as custody remembers; beyond that they stay

@@ -20,8 +20,8 @@ from services.admission.answers import bearer, unauthorised
 from services.admission.commands.costs import GUEST
 from services.admission.core.admission import AdmissionCore
 from services.admission.guests.tokens import GuestTokens
+from services.domain.refusal import Refused
 from services.runtime.callers.peers import Peers
-from services.runtime.edge import Refused
 from services.runtime.fair_queue import Bounds
 from services.runtime.http.server import is_known
 from services.runtime.request_queue import NOBODY, Turn, Turns

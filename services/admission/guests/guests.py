@@ -60,7 +60,7 @@ from services.admission.storage.payloads import Payloads
 from services.admission.storage.secrets import Secrets
 from services.domain.custody.checkpoints import counts
 from services.domain.custody.state import Unit
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 from services.runtime.http.body import read_body
 from services.runtime.http.body_budget import Held, Room
 

@@ -34,7 +34,7 @@ from services.admission.guests.guest import Guest
 from services.admission.guests.usage_reports import Usages
 from services.admission.storage.output import Outputs, StreamId
 from services.admission.storage.secrets import Secrets
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 BODY_MAX_BYTES: Final = 4096
 SAID_LINES: Final = 3

@@ -26,7 +26,7 @@ from msgspec import Meta
 from schemas.requests import ARGUMENTS_MAX, VARIABLES_MAX, Argument, FilePath, problem_of_exec
 from schemas.units import count
 from schemas.validation import WORDS
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 LAUNCHES_MAX: Final = 1000  # of one attempt
 COMMANDS_MAX: Final = 10_000

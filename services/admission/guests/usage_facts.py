@@ -35,7 +35,7 @@ from services.admission.core.admission import AdmissionCore
 from services.admission.guests.guest import Guest
 from services.admission.guests.usage_reports import Usages
 from services.domain.custody.state import vm_key
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 BODY_MAX_BYTES: Final = 4096
 FACTS_MAX: Final = 200  # of one envelope

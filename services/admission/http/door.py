@@ -43,9 +43,9 @@ from services.admission.http.routes import ROUTES, Route
 from services.admission.storage.output import STREAMS, Files, Outputs, StreamId
 from services.admission.storage.quotas import Shares
 from services.admission.storage.removed import Removed
+from services.domain.refusal import Refused
 from services.runtime.callers.identity import Identities
 from services.runtime.callers.peers import FORWARDED, Peers
-from services.runtime.edge import Refused
 from services.runtime.http.answers import JSON, MSGPACK, wants_msgpack
 from services.runtime.http.body import read_body
 from services.runtime.http.body_budget import Held, Room

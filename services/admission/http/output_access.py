@@ -26,7 +26,7 @@ from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import goes_on, stored_under
 from services.admission.storage.output import STREAMS, Outputs, StreamId
 from services.domain.custody.state import vm_key
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 MONITOR_S: Final = 5.0
 RANKS_MAX: Final = 65_536  # of a job whose number of ranks is no longer stored

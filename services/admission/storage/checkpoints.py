@@ -33,8 +33,8 @@ from schemas.config import Limits
 from schemas.requests import PATH_MAX, is_relative
 from schemas.validation import WORDS
 from services.admission.storage.payloads import STORE_ERRORS, TooLarge, unavailable
+from services.domain.refusal import Refused
 from services.runtime.broker.objects import Damaged, Objects
-from services.runtime.edge import Refused
 
 WAITING: Final = 2  # checkpoints: one too large is seen whole and told so, one that was broken off is still there
 UNITS_MAX: Final = 1000  # whose index and lock are remembered

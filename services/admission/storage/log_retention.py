@@ -16,7 +16,7 @@ from schemas.facts import Fact
 from schemas.ids import instance_parts, is_instance
 from services.admission.core.admission import AdmissionCore
 from services.admission.storage.output import STREAMS, Outputs, StreamId
-from services.runtime.edge import Refused
+from services.domain.refusal import Refused
 
 RETRY_S: Final = 1.0
 QUEUED_MAX: Final = 10_000  # instances to look at; what does not fit is looked at by the next door, or stays

@@ -30,8 +30,8 @@ from schemas.ids import is_instance
 from schemas.requests import is_relative
 from services.admission.storage.payloads import STORE_ERRORS, TooLarge, unavailable
 from services.admission.wakeups import News
+from services.domain.refusal import Refused
 from services.runtime.broker.objects import Damaged, Objects
-from services.runtime.edge import Refused
 
 PART_MAX_BYTES: Final = 1 << 20  # the guest contract's
 READ_MAX_BYTES: Final = 4 << 20  # of one answer; a follower asks again

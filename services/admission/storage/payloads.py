@@ -25,8 +25,8 @@ import nats.errors
 import nats.js.errors
 
 from schemas.requests import JobSignal, JobSubmit
+from services.domain.refusal import Refused
 from services.runtime.broker.objects import Damaged, Objects
-from services.runtime.edge import Refused
 
 KNOWN_MAX: Final = 50_000  # keys remembered as stored: 64 bytes each
 LOADED_MAX: Final = 512  # payloads kept for guests' boots: all elements of an array boot from one

@@ -34,8 +34,8 @@ from services.admission.storage.output import Files, Outputs, StreamId
 from services.admission.storage.payloads import STORE_ERRORS, Packed, Payloads
 from services.admission.storage.quotas import DEPARTMENT, Shares, Why, removing
 from services.admission.storage.removed import KIND, Removed
+from services.domain.refusal import Refused
 from services.runtime.broker.objects import CUT_OFF_S, Described
-from services.runtime.edge import Refused
 from services.runtime.log import Log
 
 EVERY_S: Final = 60.0

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from services.domain.refusal import Refused
 from services.runtime.config import secret_files
 from services.runtime.config.secret_files import SecretError
-from services.runtime.edge import Refused
 from services.runtime.log import Log
 
 TOLD_EVERY_S: Final = 30.0  # a guest asks again every two seconds

@@ -25,7 +25,7 @@ from services.executor.opennebula.client import OpenNebula
 from services.executor.opennebula.errors import ERRORS, Unreachable, failure_of
 from services.executor.opennebula.messages import in_words
 from services.executor.opennebula.template import TemplateError, Templates
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 LEASE_SHARE: Final = 2  # a changing call's deadline is lease TTL / LEASE_SHARE
 POLLS_MAX: Final = 2  # polls in flight: the targeted one, and one of a whole pool

@@ -15,7 +15,8 @@ from nats.js.errors import Error as JetStreamError
 from services.domain.exits import Exit, Stop
 from services.monitor.history.takeover import make_anew
 from services.runtime.broker.connect import connect, service_key
-from services.runtime.config.file import Config, ConfigError, load
+from services.runtime.config.file import ConfigError, load
+from services.runtime.config.tables import Config
 from services.runtime.log import configure, get_log, message_of
 
 REBUILD_S: Final = 24 * 3600.0  # of years of a busy cloud; a million facts take about two minutes

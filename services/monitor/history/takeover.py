@@ -33,7 +33,7 @@ from services.monitor.history.file import History
 from services.monitor.history.retention import Kept
 from services.runtime.broker.connect import jetstream
 from services.runtime.broker.objects import Objects
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.journal import snapshots
 from services.runtime.log import Log
 from services.runtime.rebuild import replay

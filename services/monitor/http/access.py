@@ -19,6 +19,7 @@ import orjson
 from aiohttp import web
 
 from services.domain.custody.custody import Custody
+from services.domain.refusal import Refused
 from services.monitor.history.file import StandsStill
 from services.monitor.http.http_error import Fault as Fault
 from services.monitor.http.origin import is_own_page
@@ -26,7 +27,6 @@ from services.monitor.http.sessions import Sessions
 from services.monitor.parts import WRITTEN, Parts, Work, in_parts
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities, Identity
-from services.runtime.edge import Refused
 from services.runtime.http.answers import allowed
 from services.runtime.http.body import BodyRefused
 

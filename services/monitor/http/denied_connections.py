@@ -33,7 +33,7 @@ from services.runtime.broker.credentials import seed_file
 from services.runtime.broker.origin import program
 from services.runtime.callers.audit import Sparingly
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import Log
 
 GROUP: Final = "audit"

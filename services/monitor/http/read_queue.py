@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from services.domain.refusal import Refused
 from services.monitor.http.access import Access
 from services.monitor.http.http_error import Fault
 from services.runtime.callers.peers import Peers
-from services.runtime.edge import Refused
 from services.runtime.http.server import is_known
 from services.runtime.request_queue import BYTES_A_COST, NOBODY, Turn, Turns
 

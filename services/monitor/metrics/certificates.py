@@ -24,7 +24,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.families import Label, Table
 from services.runtime.log import Log, message_of
 

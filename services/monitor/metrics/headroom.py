@@ -34,7 +34,7 @@ from prometheus_client.registry import Collector
 from schemas import subjects
 from services.runtime.broker import stores
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.families import Label, Table
 from services.runtime.journal.archive import CHAIN
 from services.runtime.log import Log, message_of

@@ -28,7 +28,8 @@ from services.domain.custody.custody import Custody
 from services.monitor.http.access import Fault, json_answer
 from services.monitor.http.parameters import is_set
 from services.runtime.config import file as configuration
-from services.runtime.config.file import Config, ConfigError
+from services.runtime.config.file import ConfigError
+from services.runtime.config.tables import Config, agents, processes
 from services.runtime.log import message_of
 
 SCRAPE_S: Final = 2.0
@@ -82,7 +83,7 @@ class Scrape:
     def processes(self) -> dict[str, int]:
         """Ports by process, in the order in which processes are started."""
         known, config = self.ports.known(), self.custody.state.config
-        there = (*configuration.processes(config), *configuration.agents(config)) if config is not None else known
+        there = (*processes(config), *agents(config)) if config is not None else known
         return {process: known[process] for process in there if process in known}
 
     async def targets(self, request: web.Request) -> web.Response:

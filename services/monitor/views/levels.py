@@ -25,8 +25,8 @@ from nats.aio.msg import Msg
 from schemas import signals, subjects
 from schemas.measures import JobMeasured, JobMeasures, Measures
 from schemas.requests import Malformed
-from services.runtime.broker.signal_line import Heard, SignalLine
 from services.runtime.service import Service
+from services.runtime.signal_line import Heard, SignalLine
 from services.runtime.token_bucket import Buckets
 
 STALE_S: Final = 5.0  # both are said about once a second

@@ -25,7 +25,7 @@ from nats.js import JetStreamContext
 from services.domain.exits import Exit, Stop
 from services.runtime.broker import credentials, permissions
 from services.runtime.broker.client import Client
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.log import Log, message_of
 
 CONNECT_TIMEOUT_S: Final = 30.0  # a service may be started before its broker

@@ -32,7 +32,7 @@ import nkeys
 from schemas import subjects
 from services.runtime import private_file, tokens
 from services.runtime.broker import permissions
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 from services.runtime.tokens import TOKEN_BYTES
 from services.runtime.tokens import digest as digest
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from services.runtime.broker import accounts, credentials, permissions
 from services.runtime.broker.accounts import Account, Export, Import
-from services.runtime.config.file import Config, Nats
+from services.runtime.config.tables import Config, Nats
 
 CONFIG_FILE: Final = "nats-server.conf"
 PID_FILE: Final = "nats-server.pid"

@@ -26,7 +26,7 @@ import msgspec
 
 from schemas import subjects
 from schemas.config import CloudConfig, User
-from services.runtime.config.file import SERVICES, processes
+from services.runtime.config.tables import SERVICES, processes
 
 ADMIN: Final = "admin"  # not a process: who makes the streams
 SERVICE: Final = "service"  # the department token of the services' inboxes

@@ -22,7 +22,7 @@ import nats.errors
 from services.runtime.broker import permissions
 from services.runtime.broker.client import Client
 from services.runtime.broker.credentials import seed_file
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 CONNECT_S: Final = 2.0
 ANSWERS_S: Final = 1.0  # one server of the same machine takes about a millisecond

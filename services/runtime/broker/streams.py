@@ -22,7 +22,7 @@ from nats.js.errors import NotFoundError
 
 from schemas import subjects
 from services.domain.exits import Exit, Stop
-from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 _MIB: Final = 1 << 20
 _DAY_S: Final = 86400.0

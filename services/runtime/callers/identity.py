@@ -21,11 +21,11 @@ import msgspec
 
 from schemas.config import CloudConfig, Role
 from services.domain.exits import Exit, Stop
+from services.domain.refusal import Refused
 from services.runtime import tokens
 from services.runtime.broker import credentials
 from services.runtime.clock import Clock, system_clock
-from services.runtime.config.file import Config
-from services.runtime.edge import Refused
+from services.runtime.config.tables import Config
 from services.runtime.log import get_log
 from services.runtime.tokens import Issued, TokenError
 

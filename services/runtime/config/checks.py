@@ -16,7 +16,7 @@ import ipaddress
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import Any, Final, get_args
 from urllib.parse import urlsplit
 
 from schemas import ids, subjects
@@ -41,10 +41,8 @@ from services.runtime.config import scaling as config_scaling
 from services.runtime.config import services as config_services
 from services.runtime.config import web as config_web
 from services.runtime.config.form import NAME_RIGHT, Path_, Problem, ranges, shown, suggestion
+from services.runtime.config.tables import Config
 from services.runtime.log import Level as LogLevel
-
-if TYPE_CHECKING:  # config imports this module
-    from services.runtime.config.file import Config
 
 DEPARTMENTS_MAX: Final = 200  # one scheduler process each
 USERS_MAX: Final = 10_000  # one block each in the server's configuration

@@ -40,8 +40,8 @@ import msgspec
 from services.domain import windows
 from services.domain.scaling import ZONE_ANY_H, Unreadable, offset_s
 from services.runtime.config import file as config
-from services.runtime.config.file import ConfigError, Problem
-from services.runtime.config.form import Form, Lines, Path_, shown
+from services.runtime.config.file import ConfigError
+from services.runtime.config.form import Form, Lines, Path_, Problem, shown
 
 USED: Final = ("core_hour", "host_hour")
 GPUS: Final = ("gpu_hour",)

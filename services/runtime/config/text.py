@@ -12,14 +12,12 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from schemas.config import CloudConfig
-
-if TYPE_CHECKING:  # config imports this module
-    from services.runtime.config.file import Config
+from services.runtime.config.tables import Config
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+\Z")
 _ARROW: Final = "→"

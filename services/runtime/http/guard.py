@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from services.runtime.callers.peers import Peers
-from services.runtime.config.file import Http
+from services.runtime.config.tables import Http
 from services.runtime.families_shell import HTTP_CLOSED, HTTP_REFUSED
 from services.runtime.log import Log, frames_of
 

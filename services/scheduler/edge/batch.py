@@ -30,8 +30,7 @@ from schemas.validation import UNREADABLE
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
 from services.runtime.broker.reply import answer, refusal
-from services.runtime.edge import Edge
-from services.runtime.service import Service
+from services.runtime.service import Edge, Service
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.edge import plugins, reports
 from services.scheduler.lookahead.last_pass import LastPass

@@ -32,12 +32,12 @@ from schemas.requests import Malformed
 from schemas.signal_drops import Drop
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
+from services.domain.refusal import Refused
 from services.domain.text import sentence
 from services.runtime.broker.reply import answer, refusal
-from services.runtime.broker.signal_line import Heard, Message, SignalLine
 from services.runtime.callers.audit import Recorder
-from services.runtime.edge import Edge, Refused
-from services.runtime.service import Service
+from services.runtime.service import Edge, Service
+from services.runtime.signal_line import Heard, Message, SignalLine
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.edge import plugins
 from services.scheduler.edge.claims import Claims

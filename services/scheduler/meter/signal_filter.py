@@ -15,7 +15,7 @@ Rules
      SILENT_S, as all do.
   5. At most TROUBLES_MAX are remembered; the one that was silent for longest makes room.
   6. Of a user, what exceeds BYTES_PER_S of one signal is not even read (`affords`), since that costs the scheduler's time, nor
-     what its line has folded away (`runtime.broker.signal_line`): too often.  No user takes another's room.
+     what its line has folded away (`runtime.signal_line`): too often.  No user takes another's room.
 """
 
 from __future__ import annotations

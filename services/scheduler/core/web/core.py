@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -43,7 +44,7 @@ from schemas.envelope import FACTS_MAX
 from schemas.ids import instance_id
 from schemas.reasons import Reason
 from services.domain import readiness
-from services.domain.core import NEVER, Stage
+from services.domain.core import NEVER, Stage, last_moment
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.state import Unit
@@ -59,7 +60,6 @@ from services.scheduler.core.web import release as web_release
 from services.scheduler.core.web import rolls as web_rolls
 from services.scheduler.core.web import signals as web_signals
 from services.scheduler.core.web.autoscaler import Autoscaler, Number
-from services.scheduler.core.web.check import check
 from services.scheduler.core.web.claim import Packing, Room
 from services.scheduler.core.web.hosts import Picture
 from services.scheduler.core.web.inventory import Inventory
@@ -378,10 +378,10 @@ class WebCore:
         return Scene(self.custody, self.dept, self.policy, drain_s, held, state, self.limits, state.roll, now)
 
     def check(self) -> list[str]:
-        """The views say what custody and state say; it rests only while it has nothing to say (`web.check`)."""
+        """The views say what custody and state say; it rests only while it has nothing to say."""
         fresh = WebCore(self.custody, self.dept)
         fresh.load(self.dump())
-        return check(self, fresh)
+        return differences(self, fresh)
 
     # ---------------------------------------------------------------------------------------------------- how many
 
@@ -630,3 +630,39 @@ class WebCore:
             )
             for i, host in enumerate(web_hosts.places(self.inventory, count, at.now))
         ]
+
+
+def differences(core: WebCore, fresh: WebCore) -> list[str]:
+    """What is wrong with `core`.  Every view, and the stages, should be those of `fresh`, a core of the same state that has
+    never rested; and it should rest only if it has nothing to say now, nor any time until it is woken."""
+    state, custody = core.state, core.custody
+    found = []
+    if core.inventory.serving != state.serving:
+        found.append(f"{core.inventory.serving} instances are in service, {state.serving} are counted")
+    if fresh.inventory.as_data() != core.inventory.as_data():
+        found.append("what the department holds differs from custody")
+    if fresh.department != core.department:
+        found.append("the department is configured otherwise")
+    if fresh.packing.as_data() != core.packing.as_data():
+        found.append("the capacities differ from custody")
+    if fresh.packing.per_host != core.packing.per_host:
+        found.append(f"a host carries {fresh.packing.per_host} instances, not {core.packing.per_host}")
+    if [stage.__name__ for stage in fresh.stages] != [stage.__name__ for stage in core.stages]:
+        found.append("the stages are those of another configuration")
+    if any(a.end > b.start + 1e-5 for a, b in pairwise(state.samples)):
+        found.append(f"samples overlap: {state.samples}")
+    found += reports.check(state, custody.index.open.get(core.dept, {}), core.inventory)
+    return found + _rests_wrongly(core, fresh)
+
+
+def _rests_wrongly(core: WebCore, fresh: WebCore) -> list[str]:
+    """Now, and at the last moment."""
+    until = core.rests_until()
+    if until is None:
+        return []
+    found = [] if not fresh.decide_anew(core.decided_at) else ["it rests though it has something to say"]
+    if fresh.decide_anew(last_moment(core.decided_at, until)):
+        found.append(f"it rests until {until} though it has something to say before")
+    if core.wake() != until:
+        found.append(f"it rests until {until} and should until {core.wake()}")
+    return found

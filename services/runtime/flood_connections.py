@@ -20,17 +20,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from services.runtime.broker.client import Client
 from services.runtime.broker.connect import Watch, connect, service_key
+from services.runtime.service import Service
 from services.runtime.token_bucket import Bucket
-
-if TYPE_CHECKING:
-    from services.runtime.service import Service
 
 YIELD_EVERY: Final = 16  # a millisecond's work
 READ_PER_S: Final = 2_000.0  # three times what admission grants in a second; reading them takes 5 % of a core

@@ -17,15 +17,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
 
 from services.runtime.broker.client import Client
-from services.runtime.broker.flood_connections import Line, Pace
-
-if TYPE_CHECKING:
-    from services.runtime.service import Service
+from services.runtime.flood_connections import Line, Pace
+from services.runtime.service import Service
 
 EVERY_S: Final = 0.04  # 25 looks a second: more often would be no news, and less would be late
 KEPT_MAX: Final = 64  # of a subject between two looks: as many as programs may share a user (`meter_gate.SOURCES_MAX`)

@@ -1,0 +1,36 @@
+"""What an embedded OpenNebula is made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from phoenix.local.opennebula.model import HostHardware
+
+
+@dataclass(slots=True)
+class Settings:
+    """What an embedded OpenNebula is made of.
+
+    `gpus`: of each host; `gpu_devices`: the device nodes that stand behind them (see `pci`).
+
+    `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
+    `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
+    """
+
+    hosts: int = 4
+    cores: int = 4
+    memory_mb: int = 8192
+    gpus: int = 0
+    gpu_devices: tuple[str, ...] = ()
+    hardware: HostHardware = field(default_factory=HostHardware)
+    bind: str = "127.0.0.1"
+    port: int = 0
+    events_port: int | None = None
+    events: str = ""
+    steering: bool = False
+    monitor_interval_s: float | None = 2.0
+    data_dir: Path | None = None
+    user: str = "oneadmin"
+    password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
+    pace: bool = False
