@@ -11,7 +11,7 @@ Rules
      does not hold if it is below, else it is open.
   3. A point agrees with a figure that the source tells if the mean over the seeds is within a band around it.
   4. A point is a row of the file of trials when all its seeds are done.  Points are known by every value that is set, so a
-     space with more values goes on with the same file.
+     space with more values continues with the same file.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--trials",
         type=files.named,
         metavar="FILE",
-        help="with --sweep: finished points; the same command goes on (default: SPACE.trials.jsonl)",
+        help="with --sweep: finished points; the same command continues (default: SPACE.trials.jsonl)",
     )
     parser.add_argument(
         "--for",
@@ -197,7 +197,7 @@ def table(region: Region, place: Path) -> str:
     shown = f"; the first {ROWS_MAX} are shown" if len(region.rows) > ROWS_MAX else ""
     state = f"{len(region.rows):,} of {region.total:,} points of {study.name} are finished{shown}; they are in {place}."
     if len(region.rows) < region.total:
-        state += "  The same command goes on."
+        state += "  The same command continues."
     return "\n\n".join([*parts, f"{legend}\n{state}" if parts else state])
 
 

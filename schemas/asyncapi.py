@@ -3,7 +3,7 @@
 Rules
   1. The described application is Phoenix: it *receives* requests, signals and queries, and *sends* events and refusals.
   2. A request's answer goes to the inbox that the message names (its reply subject), inside the caller's own prefix.
-  3. Addresses come from `schemas.subjects` with parameters in the place of tokens, so that they cannot drift apart.
+  3. Addresses come from `schemas.subjects` with parameters instead of tokens, so that they cannot drift apart.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class _Document:
         address = subjects.request(_DEPARTMENT, _USER, noun, verb)
         self.channel(name, address, [name], f"Requests {kind}.")
         inbox = subjects.inbox(_DEPARTMENT, _USER)
-        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; nobody but the server publishes there.")
+        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; only the server publishes there.")
         self.operation(f"receive.{name}", "receive", name, f"A person or program asks for {kind}.", reply)
 
     def signal(self, signal: str) -> None:
@@ -174,7 +174,7 @@ class _Document:
         )
         self.channel("query", subjects.query("{service}", _DEPARTMENT, "{what}"), [asked], "Read only.")
         self.channel("query.reply", None, [answered], "Inboxes of callers.")
-        self.operation("receive.query", "receive", "query", "Somebody looks.", "query.reply")
+        self.operation("receive.query", "receive", "query", "A client reads.", "query.reply")
         text = f"All facts of one decision, format {ENVELOPE_VERSION}."
         envelope = self.message("journal.envelope", _schema(Envelope), text, examples.ENVELOPE, _MSGPACK)
         description = f"Stream {subjects.JOURNAL_STREAM}; internal: services only, one writer each."

@@ -22,7 +22,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """`kind`: a request's (``job.submit``), ``config.apply``, ``session.open``, ``token.create``, …; of a call that was refused
     before that was known, method and path.  `names`: what it is about: jobs, a host, a department.
 
-    `via` and `peer`, where it came from: the caller's address, user and machine of who typed a command that asks nobody.
+    `via` and `peer`, where it came from: the caller's address, user and machine of who typed a command that sends no request.
     `client`: what the caller's program calls itself.  `position`: of the journal, where what was granted stands; none if
     nothing had to be written.  `left_out`: refusals of this caller before this one that were not recorded."""
 

@@ -21,7 +21,7 @@ class Cause(StrEnum):
     START_TIMEOUT = "start_timeout"  # not even all its VMs had started: says nothing against it
     NOT_READY = "not_ready"  # an instance's health check failed for too long
     PROGRAM_ENDED = "program_ended"  # an instance's program ended by itself
-    MOVED = "moved"  # it goes on elsewhere, for balance
+    MOVED = "moved"  # it continues elsewhere, for balance
 
 
 TAKEN: Final = (Cause.RECLAIMED, Cause.PREEMPTED, Cause.SEIZED, Cause.DRAINED)  # its hosts were wanted otherwise
@@ -33,5 +33,5 @@ class Basis(StrEnum):
 
     LOAD = "load"  # or the queue
     PERSON = "person"  # a person's word
-    SILENCE = "silence"  # nobody tells the load: the number is held
+    SILENCE = "silence"  # no load is reported: the number is held
     HOSTS = "hosts"  # nothing new: the hosts alone are others

@@ -72,11 +72,11 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
     period_s: Annotated[float, between(1, DAY_S, "between two moments at which priorities are computed")] = 300.0
     shares: dict[str, Annotated[float, between(0, 1e9, "shares of the department by user")]] = {}
     share_default: Annotated[float, between(0, 1e9, "shares of every user whom `shares` does not name")] = 1.0
-    users: dict[str, Annotated[float, between(-1, 1, "factor by user; of everybody else 0")]] = {}
+    users: dict[str, Annotated[float, between(-1, 1, "factor by user; of all others 0")]] = {}
 
 
 class UserLimits(_Config, frozen=True, kw_only=True):
-    """What somebody may have at once; None: no limit (`domain.usage_limits`)."""
+    """What a user, department or quality may have at once; None: no limit (`domain.usage_limits`)."""
 
     jobs_running_max: Annotated[
         int | None, between(0, CORES_MAX, "jobs running at once; each array element counts")
@@ -105,7 +105,7 @@ class Quality(_Config, frozen=True, kw_only=True):
         ),
     ] = 0
     best_effort: Annotated[bool, about("its jobs run on what production leaves, and make way for it")] = False
-    users: Annotated[tuple[str, ...], about("users who may use it; empty: everybody in the department")] = ()
+    users: Annotated[tuple[str, ...], about("users who may use it; empty: all users of the department")] = ()
     each_user: Annotated[UserLimits, about("limits of each user's jobs of this quality")] = UserLimits()
     together: Annotated[UserLimits, about("limits of all its jobs together")] = UserLimits()
 
@@ -397,7 +397,7 @@ class Lending(_Config, frozen=True, kw_only=True):
         positive(
             DAY_S,
             "notice that the borrower has before one is taken; None: `policy.notice_s`",
-            why="nobody loses a host without being asked",
+            why="no department loses a host without notice",
         ),
     ] = None
     grace_s: Annotated[
@@ -508,7 +508,7 @@ class Hosts(_Config, frozen=True, kw_only=True):
 
 
 class Power(_Config, frozen=True, kw_only=True):
-    """Which hosts are reported as candidates for power saving (`phoenix hosts`).  Nobody here switches one off."""
+    """Which hosts are reported as candidates for power saving (`phoenix hosts`).  None is switched off here."""
 
     idle_s: Annotated[
         float,

@@ -1,4 +1,4 @@
-"""Characters that nobody sees: controls, marks that turn the direction of a line, and what has no width.
+"""Invisible characters: controls, marks that turn the direction of a line, and what has no width.
 
 A name with one of them looks like another name, moves what stands beside it, or commands a terminal.
 

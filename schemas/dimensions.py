@@ -23,7 +23,7 @@ class Dimension(NamedTuple):
     of a job's request is at fault if a limit is too low for it.  `weight`: of `config.BatchPolicy`, what it counts for in a
     service's share.
 
-    OpenNebula: `grain`: it counts in so many of ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs
+    OpenNebula: `grain`: its unit in ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs
     there have asked for, in its; `vm`: the attributes of a VM that has this much.
 
     Reports: `title`: as a sentence begins with it; `metric`: of Prometheus, with a place for what of it; `scale`: its unit in

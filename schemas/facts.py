@@ -198,7 +198,7 @@ class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quaranti
 
 class HostObserved(PlainFact, frozen=True, kw_only=True, tag="host.observed"):
     """What the host really uses, as shares of its own cores and memory.  Not a measurement: told when the host has left a band
-    of use for good, and anew after a VM was moved to or from it (`services.executor.core.utilisation_reports`)."""
+    of use for good, and again after a VM was moved to or from it (`services.executor.core.utilisation_reports`)."""
 
     host: str
     cpu: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -229,7 +229,7 @@ class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
     unit: UnitId
     attempt: AttemptNumber
     rank: Rank
-    why: str  # SUSPENDED: it has given its host up and can go on elsewhere
+    why: str  # SUSPENDED: it has given its host up and can resume elsewhere
 
 
 class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
@@ -463,7 +463,7 @@ _BEGINS: Final = frozenset(
 
 
 def begins(fact: object) -> bool:
-    """True of `_BEGINS`, but for the placement of an instance: who has ended is replaced, or nobody would be served."""
+    """True of `_BEGINS`, but for the placement of an instance: one that has ended is replaced, or no client would be served."""
     kind = type(fact)
     return kind in _BEGINS and not (kind is UnitPlaced and is_instance(fact.unit))  # type: ignore[attr-defined]
 

@@ -28,7 +28,7 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
     """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
 
-    `utilisation`: of the instances in service (None: nobody said).  `requests_per_s`: of the whole department, of which an
+    `utilisation`: of the instances in service (None: not reported).  `requests_per_s`: of the whole department, of which an
     instance is to serve `requests_per_instance` (None: the configuration's).  `load_by`: the users whose word these are, at
     most `AUTHORS_MAX`: without it they would be others.  `claim`: instances that `claim_by` wants, by its own word.
     `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`.  `answers`: what

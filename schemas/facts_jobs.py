@@ -72,7 +72,7 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
-    """By a person; or by nobody (`user` is empty), for `reason`: its scheduler asked for it (`attempt.closed`)."""
+    """By a user; or, with `user` empty, for `reason`: its scheduler asked for it (`attempt.closed`)."""
 
     job: UnitId
     user: str

@@ -6,7 +6,7 @@
 
 Rules
   1. Without its last line a record is cut short.
-  2. An empty line says that whoever writes it is at work.
+  2. An empty line says that its writer is at work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Measures: what guests report of themselves, handed on by the door to their department.  Not journaled; a level at a moment.
 
-phoenix.measure.<department>.instances       `Measures`, JSON: whoever reported since the last one, at most every 0.25 s
-phoenix.measure.<department>.jobs            `JobMeasures`, likewise: what attempts that run have used until now
+phoenix.measure.<department>.instances       `Measures`, JSON: the instances that reported since the last one, at most every
+0.25 s phoenix.measure.<department>.jobs            `JobMeasures`, likewise: what attempts that run have used until now
 
 What an attempt has used is a total that only grows, so a word that is lost is made good by the next one.  What was said last
 is a fact (`attempt.measured`) when its VMs are gone, unless its report says it.

@@ -49,5 +49,5 @@ def _choice(settings: type[msgspec.Struct], key: str, value: object) -> str:
 
 
 def unknown(declared: Sequence[type[msgspec.Struct]], options: Mapping[str, Any]) -> list[str]:
-    """Options that nobody declares, in the order of the file (rule 1)."""
+    """Undeclared options, in the order of the file (rule 1)."""
     return [key for key in options if all(key not in settings.__struct_fields__ for settings in declared)]

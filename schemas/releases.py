@@ -15,7 +15,7 @@ IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at mos
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
 VARIABLES_MAX: Final = 1000
 HEALTH_PATH_MAX: Final = 1024
-CONNECTIONS_BUILT_IN: Final = 4  # it works on one request at a time: what waits elsewhere goes to whoever is free first
+CONNECTIONS_BUILT_IN: Final = 4  # it works on one request at a time: what waits elsewhere goes to the first free instance
 CONNECTIONS_COMMAND: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the journal, and in every fold
 
@@ -41,7 +41,7 @@ MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other t
 # A path and a query, of characters that stand for themselves in HTTP and in HAProxy's commands and configuration.
 _HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*")
 HEALTH_PATH_WORDS: Final = "a path such as /healthz: / first, then letters, digits and / . _ ~ % ? & = : , @ + - only"
-# What a template cannot express, or nobody means; and `$`, for which oned puts an attribute of the VM, or of its user, in the
+# What a template cannot express, or is never meant; and `$`, for which oned puts an attribute of the VM, or of its user, in the
 # place of what follows.
 _IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\$]")
 
@@ -69,8 +69,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=F
 
 
 def connections(asked: int | None, command: Sequence[str]) -> int:
-    """Requests that a load balancer gives an instance at a time, `asked` by its department, or as suits what it runs.  Nobody
-    knows how a program of the department's own works; too low a bound is the worse mistake (docs/howto/haproxy.md)."""
+    """Requests that a load balancer gives an instance at a time, `asked` by its department, or as suits what it runs.  How
+    a program of the department's own works is unknown; too low a bound is the worse mistake (docs/howto/haproxy.md)."""
     if asked is not None:
         return asked
     return CONNECTIONS_COMMAND if command else CONNECTIONS_BUILT_IN

@@ -113,8 +113,8 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class Submitted(Message, frozen=True, kw_only=True):
-    """`units`: 1, or the number of array elements.  `claim_waits_s`: of a job with a grace of its own, how long whoever claims
-    a host of it may wait for it."""
+    """`units`: 1, or the number of array elements.  `claim_waits_s`: of a job with a grace of its own, how long the department
+    that claims a host of it may wait for it."""
 
     ok: Literal[True] = True
     job: str
@@ -155,7 +155,7 @@ class Instance(Message, frozen=True, kw_only=True):
 
 
 class Instances(Message, frozen=True, kw_only=True):
-    """With what the department says of its load balancer, so that nobody keeps a copy of the policy."""
+    """With what the department says of its load balancer, so that no client keeps a copy of the policy."""
 
     ok: Literal[True] = True
     instances: tuple[Instance, ...]

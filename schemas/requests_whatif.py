@@ -14,7 +14,7 @@ Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
 
 
 class Forecast(Message, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds; null if nobody can say.  `hosts`: where, as far as that is known.  `why`: what it hangs on."""
+    """`start_at`: UTC seconds; null if unknown.  `hosts`: where, as far as that is known.  `why`: what it hangs on."""
 
     start_at: float | None
     hosts: tuple[str, ...] = ()

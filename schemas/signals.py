@@ -1,4 +1,4 @@
-"""Signals: measurements at a high rate, not journaled.  Whoever measures publishes them; losing one loses nothing.
+"""Signals: measurements at a high rate, not journaled.  The process that measures publishes them; losing one loses nothing.
 
     phoenix.signal.<department>.<user>.<name>       JSON or MessagePack, by content type or by the first byte
 
@@ -120,7 +120,7 @@ class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def claim_max(policy: WebPolicy, role: str) -> int:
-    """Instances that somebody of this role may claim.  To claim is to scale: users may as far as the configuration says."""
+    """Instances that a user of this role may claim.  To claim is to scale: users may as far as the configuration says."""
     return policy.claim_max_user if role == "user" else policy.instances_max
 
 

@@ -67,7 +67,7 @@ class Size(NamedTuple):
 
 FIELDS: Final = Size._fields  # as facts, requests and answers name the dimensions
 NOTHING: Final = Size()
-TAKEN: Final = Size(*(-1 for _ in FIELDS))  # of a host that is somebody's alone: not even what needs nothing fits
+TAKEN: Final = Size(*(-1 for _ in FIELDS))  # of a host that one job has alone: not even what needs nothing fits
 _read: Final = attrgetter(*FIELDS)
 
 

@@ -16,7 +16,7 @@ from schemas.reasons import Reason
 
 class Sure(StrEnum):
     """How sure a start is.  `planned`: room is kept for it; `by_walltimes`: it holds if jobs run to their limits and nothing
-    comes in between; `cannot_say`: nobody can."""
+    comes in between; `cannot_say`: it is unknown."""
 
     PLANNED = "planned"
     BY_WALLTIMES = "by_walltimes"
@@ -24,7 +24,7 @@ class Sure(StrEnum):
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds, None if nobody can say; `hosts`: where, as far as that is known (a reservation may name others
+    """`start_at`: UTC seconds, None if unknown; `hosts`: where, as far as that is known (a reservation may name others
     when its time comes); `because`: what the moment hangs on."""
 
     start_at: float | None
@@ -34,7 +34,7 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsAsked(msgspec.Struct, frozen=True):
-    """Jobs that nobody has submitted: the first is meant, the others are variants of it."""
+    """Hypothetical jobs: the first is meant, the others are variants of it."""
 
     jobs: list[f.JobSubmitted]
 

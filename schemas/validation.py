@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
   1. No type of Python, no regular expression, and nothing of what was sent stands in a message.
-  2. A value of another kind is told the kind that is wanted; one that is out of bounds is told the bounds.
+  2. For a value of another kind the message names the kind that is wanted; for one out of bounds, the bounds.
 """
 
 from __future__ import annotations

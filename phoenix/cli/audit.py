@@ -107,7 +107,7 @@ def follow(client: Client, chosen: dict[str, Any], after: int) -> Iterator[list[
 
 def render(record: dict[str, Any]) -> str:
     """One line: when, who, what, from where, what came of it."""
-    who = record.get("user") or "(nobody known)"
+    who = record.get("user") or "(unknown)"
     role = f" ({record['department']} {record['role']})" if record.get("role") else ""
     what = " ".join([record["kind"], *record.get("names", ())]) + (
         f" and {record['more']} more" if record.get("more") else ""

@@ -2,9 +2,9 @@
 
 Rules
   1. Whole days (UTC).  Of days that are over it is the same whenever it is asked for, by the same table, whose digest is shown.
-  2. A period that goes on is billed so far, and says until when, and that it will change.
+  2. A period that is not over is billed so far, and says until when, and that it will change.
   3. The table is the organisation's, which the monitor serves; `--prices` takes another one: what would it cost?
-  4. What the table has no price for is told, not left out silently.
+  4. What the table has no price for is reported, not left out silently.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _served(client: Client) -> tuple[Prices, str]:
 
 
 def _notes(bill: Bill, asked: Asked, began: float, *, in_head: bool) -> list[str]:
-    """For standard error: what whoever reads only the sums would not see.  `in_head`: that it is so far is said there."""
+    """For standard error: what a reader of the sums alone would not see.  `in_head`: that it is so far is said there."""
     found = []
     if bill.unpriced_ms:  # rule 4
         found.append(f"no price matches {_hours(bill.unpriced_ms)} core-hours that were used; they cost nothing here")

@@ -100,7 +100,9 @@ class Cloud:
     def _client(self, default: User | None) -> Client:
         if not self.users and self.data is not None:
             raise CliError(
-                DENIED, "this cloud has no users: nobody may ask it", "add a [[user]] to its file, then phoenix up"
+                DENIED,
+                "this cloud has no users, so it answers no requests",
+                "add a [[user]] to its file, then phoenix up",
             )
         if not self.users:
             return Client(self.url, _remote_token())
@@ -154,13 +156,13 @@ def describe(data: Path) -> dict[str, Any]:
     except NotADirectoryError as error:
         raise usage(f"{data} is no directory", "name the cloud's directory with --data or $PHOENIX_DATA") from error
     except PermissionError as error:
-        raise CliError(DENIED, f"{error.filename}: you may not read it; the cloud belongs to somebody else") from error
+        raise CliError(DENIED, f"{error.filename}: you may not read it; the cloud belongs to another user") from error
     except ValueError as error:
         raise damaged(data) from error
 
 
 def damaged(data: Path) -> CliError:
-    """For whoever cannot read what `describe` gave."""
+    """For a caller that cannot read what `describe` gave."""
     return CliError(UNREACHABLE, f"{data / 'run' / 'cloud.json'} is damaged", "phoenix down, then phoenix up")
 
 

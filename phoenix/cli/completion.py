@@ -14,7 +14,7 @@ from phoenix.cli.commands import BY_NAME, COMMANDS, Command
 from phoenix.cli.errors import OK, CliError, usage
 
 SHELLS: Final = ("bash", "zsh", "fish")
-JOBS_MAX: Final = 50  # more than these nobody chooses from
+JOBS_MAX: Final = 50  # a longer list is of no use
 HELP: Final = """examples:
   eval "$(phoenix completion bash)"          in ~/.bashrc
   eval "$(phoenix completion zsh)"           in ~/.zshrc

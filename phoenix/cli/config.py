@@ -82,7 +82,7 @@ def _warnings(args: argparse.Namespace, config: Any) -> list[str]:
 
 
 def _of_prices(args: argparse.Namespace, config: Any) -> list[str]:
-    """Prices that nobody has to pay; one may be for a department or user that was removed.  CliError for a table that is of no
+    """Prices that apply to none; one may be for a department or user that was removed.  CliError for a table that is of no
     use: a cloud runs with it, but has no bills."""
     from services.runtime.config import prices
 

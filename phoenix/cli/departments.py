@@ -54,11 +54,13 @@ def _silence(one: dict[str, Any]) -> str:
     if not one.get("signal_missing_since"):
         return ""
     name, since = one["department"], one["signal_missing_since"]
-    return f"{name}: nobody has said since {since} how busy its instances are: their number is held; see phoenix why {name}"
+    return (
+        f"{name}: no load has been reported since {since}: the number of its instances is held; see phoenix why {name}"
+    )
 
 
 def _troubles(one: dict[str, Any]) -> list[str]:
-    """What its scheduler says that somebody should look at, and the journal does not tell."""
+    """What its scheduler reports for an operator's attention and the journal does not contain."""
     name = one["department"]
     return [
         f"{name}: {told['sentence']}; see phoenix why {name}"

@@ -34,7 +34,7 @@ HELP: Final = """examples:
   phoenix deploy web --env GREETING=hello             one variable, the rest as it is
   phoenix deploy web --secret DB_PASSWORD=shop-db     the secret shop-db as a variable
   phoenix deploy web -- /srv/shop/serve --verbose     another command
-  phoenix deploy web                                  the same anew: every instance is replaced
+  phoenix deploy web                                  the same again: every instance is replaced
   phoenix deploy web --undo                           what was complete before
   phoenix deploy web --configured                     what the configuration says
 The program starts in an empty directory, as a user who cannot read private files: name it by absolute path.
@@ -51,7 +51,7 @@ _OPTIONS: Final = {  # of fields of the request
     "undo": "--undo",
     "request": "--request",
 }
-_COMMAND: Final = "-\0"  # in place of `--`, which argparse would drop; nobody can type it
+_COMMAND: Final = "-\0"  # stands for `--`, which argparse would drop; it cannot be typed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -239,7 +239,7 @@ def _why_not(found: dict[str, Any]) -> str:
     if "late_s" in found:
         late = f"release {number} is not complete after {found['late_s']:g} s"
         waits = found.get("stuck")
-        return f"{late}: {sentences.sentence(waits)}" if waits else f"{late} ({found['state']}); it goes on"
+        return f"{late}: {sentences.sentence(waits)}" if waits else f"{late} ({found['state']}); it continues"
     if found["state"] in ("replaced", "forgotten"):
         return f"another release took the place of release {number}"
     return sentences.sentence(found.get("reason")) if found.get("reason") else f"release {number}: {found['state']}"

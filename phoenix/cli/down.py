@@ -17,7 +17,7 @@ from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError
 GONE_S: Final = 20.0  # the supervisor ends after its last child
 ASK_S: Final = 0.02
 HELP: Final = """examples:
-  phoenix down             the data stays: `phoenix up` goes on where it was
+  phoenix down             the data stays: `phoenix up` continues where it was
   phoenix down --purge     delete the data, too"""
 
 

@@ -127,7 +127,7 @@ def follow(client: Client, after: int, chosen: Chosen) -> Iterator[dict[str, Any
 
 
 def _after_gap(error: CliError, after: int) -> int:
-    """Where what is kept begins, if that is all that is wrong; people are told that something is missing before it."""
+    """Where what is kept begins, if that is all that is wrong; users get a note that something is missing before it."""
     oldest = (error.answer or {}).get("oldest")
     if not isinstance(oldest, int) or oldest <= after:
         raise error

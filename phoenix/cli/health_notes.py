@@ -1,4 +1,4 @@
-"""A department whose scheduler is not well looks like one where jobs wait: whoever asks about its jobs is told.
+"""A department whose scheduler is not well looks like one where jobs wait: a user who asks about its jobs gets a note.
 
 The supervisor of an embedded cloud knows it; of a remote cloud nothing is known here, and nothing is said.  It goes to the
 error output, so that tables stay tables.  The supervisor is asked without `phoenix.local.control`, whose imports cost more

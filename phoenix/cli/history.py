@@ -51,7 +51,7 @@ HELP: Final = """examples:
   phoenix history --user alice --name 'train-*' --sort elapsed
   phoenix history --host host003 --since 2026-11-20 --until 2026-11-21
   phoenix history --since 2026-11-01 --until 2026-12-01 --all --csv > november.csv
-  phoenix history rebuild                               make history.sqlite anew from archive and journal"""
+  phoenix history rebuild                               rebuild history.sqlite from archive and journal"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,7 +1,7 @@
-"""`phoenix history rebuild`: history.sqlite made anew from archive and journal, while the cloud runs.
+"""`phoenix history rebuild`: history.sqlite rebuilt from archive and journal, while the cloud runs.
 
 A program of the monitor's writes the new file beside the old one; then the monitor is asked to end, and the one that the
-supervisor starts takes the new file over, and adds what came meanwhile.  Nobody but readers of history and page notices.
+supervisor starts takes the new file over, and adds what came meanwhile.  Only readers of history and page notice.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(data: Path, config: Path) -> int:
         raise CliError(FAILED, "no new history was made; the one in use is as it was")
     taken_s = time.monotonic() - began
     _restart_monitor(Layout(data.absolute()))
-    print(f"history made anew up to journal position {done.stdout.strip()} in {taken_s:.1f} s")
+    print(f"history rebuilt up to journal position {done.stdout.strip()} in {taken_s:.1f} s")
     return OK
 
 

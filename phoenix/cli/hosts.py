@@ -20,7 +20,7 @@ from schemas.ids import is_instance
 
 STATES: Final = ("free", "held", "draining", "lost", "absent")
 VERBS: Final = {"cordon": "cordoned", "drain": "draining", "uncordon": "back in use"}
-NAMED_MAX: Final = 10  # of a host: more names than this nobody reads
+NAMED_MAX: Final = 10  # of a host: a longer list is not read
 FOR_GOOD_YEARS: Final = 5  # longer is no time but "until that is over"
 HELP: Final = """examples:
   phoenix hosts                                      who holds which host
@@ -106,7 +106,7 @@ def told(row: dict[str, Any], verb: str, deadline_s: float | None, now: float) -
     jobs, instances = ([u for u in running if is_instance(u) is web] for web in (False, True))
     if not running:
         holder = f", and {row['department']} gives it back" if row["state"] == "held" else ""
-        return f"{row['host']}: nothing runs there{holder}; nobody gets it"
+        return f"{row['host']}: nothing runs there{holder}; it is granted to no department"
     words = []
     if jobs:
         words.append(f"{_named('job', jobs)} {'runs' if len(jobs) == 1 else 'run'} to the end")

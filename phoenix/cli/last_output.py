@@ -2,7 +2,7 @@
 
 Rules
   1. The end of stderr; of stdout if nothing is there.  LINES_MAX lines, CHARS_MAX characters.
-  2. It is a word beside what was asked for: whoever cannot have it (no right, no door) goes without.
+  2. It is a word beside what was asked for: a caller that cannot have it (no right, no door) does without.
 """
 
 from __future__ import annotations

@@ -281,7 +281,7 @@ def run(channel: Channel, wish: Wish) -> int:
     try:
         return listen(channel, ident, wish.tasks, Printer(wish.labelled))
     except BrokenPipeError:
-        # Nobody reads any more: end the tasks as a shell's pipeline would.
+        # The reader is gone: end the tasks as a shell's pipeline would.
         channel.call_aside("POST", f"launch/{ident}/signal", {"signal": int(signal.SIGTERM)})
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + int(signal.SIGPIPE)

@@ -45,7 +45,7 @@ def _department(one: dict[str, Any]) -> tuple[str, ...]:
 
 def _contracts(contracts: list[dict[str, Any]]) -> str:
     if not contracts:
-        return "no contracts: what is idle is lent to whoever can use it, and comes back at once"
+        return "no contracts: idle hosts are lent to any department that can use them, and come back at once"
     rows = [
         (
             str(one["lender"]),
@@ -76,7 +76,7 @@ def _hours(one: dict[str, Any]) -> str:
 
 def _sentences(answer: dict[str, Any]) -> list[str]:
     told = [
-        f"{one['borrower']} has {units.count(one['hosts'], 'host')} of {one['lender'] or 'nobody'}'s"
+        f"{one['borrower']} has {units.count(one['hosts'], 'host')} of {one['lender'] or 'no department'}'s"
         for one in answer["loans"]
     ]
     lines = ["; ".join(told) + "."] if told else []

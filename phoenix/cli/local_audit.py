@@ -58,7 +58,7 @@ async def _publish(config: Config, kind: str, names: tuple[str, ...]) -> None:
     )
 
     async def quiet(_error: Exception) -> None:
-        """What is wrong is told once, by `record`."""
+        """A failure is reported once, by `record`."""
 
     async with asyncio.timeout(2 * CONNECT_S):
         nc = await connected(

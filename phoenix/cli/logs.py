@@ -12,7 +12,7 @@ from phoenix.cli.parser import job_id
 
 HELP: Final = """examples:
   phoenix logs web.7                what instance web.7 wrote to stdout: the last 4 MiB
-  phoenix logs web.7 --follow       go on until it has ended
+  phoenix logs web.7 --follow       continue until it has ended
   phoenix logs web.7 --stderr       the other stream
   phoenix logs 17                   of a job: what phoenix output 17 shows
 
@@ -21,7 +21,7 @@ The logs of a department's last 200 instances that have ended are kept; phoenix 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("unit", type=job_id, metavar="INSTANCE", help="an instance (web.7), or a job")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until it has ended")
+    parser.add_argument("--follow", "-f", action="store_true", help="continue until it has ended")
     parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
 
 

@@ -15,7 +15,7 @@ from phoenix.cli.parser import at_least_zero, count, job_id
 NAME_DEFAULT: Final = "phoenix-%j.out"  # as slurm-%j.out
 HELP: Final = """examples:
   phoenix output 17                 what job 17 wrote to stdout
-  phoenix output 17 --follow        go on while it runs
+  phoenix output 17 --follow        continue while it runs
   phoenix output 17 --stderr        the other stream
   phoenix output 17 --save          into the file of -o, or phoenix-17.out
   phoenix output 17 --files         the files that --keep kept
@@ -24,7 +24,7 @@ HELP: Final = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", type=job_id, metavar="JOB", help="a job (17) or an array's element (18_3)")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the job has ended")
+    parser.add_argument("--follow", "-f", action="store_true", help="continue until the job has ended")
     parser.add_argument("--stderr", "-e", action="store_true", help="stderr instead of stdout")
     parser.add_argument(
         "--rank", type=at_least_zero, metavar="R", help="the output of this node of a multi-node job (default 0)"

@@ -44,6 +44,6 @@ def span(since: str | None, until: str | None, now: float) -> tuple[float | None
 
 
 def _ago(text: str, now: float) -> float:
-    if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes: nobody means that here
+    if text[-1:] not in ("s", "m", "h", "d"):  # a bare number would be minutes, which is never meant here
         raise ValueError(text)
     return now - units.parse_time_s(text)

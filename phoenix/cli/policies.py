@@ -122,7 +122,7 @@ def _show(args: argparse.Namespace, policy: Described) -> int:
     if args.json:
         printing.json(_as_data(policy, users))
         return OK
-    used = ", ".join((users or {}).get((policy.kind, policy.name), [])) or ("nobody" if users is not None else "?")
+    used = ", ".join((users or {}).get((policy.kind, policy.name), [])) or ("none" if users is not None else "?")
     told = [
         ("policy", f"{policy.name} ({policy.kind})"),
         ("from", policy.origin),

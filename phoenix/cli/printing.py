@@ -3,7 +3,7 @@
 Rules
   1. A cell of a CSV is text or a number, never a formula: names of jobs are other people's words, and a spreadsheet would run
      what begins with one of `= + - @`.  Such text begins with an apostrophe, as spreadsheets write it themselves.
-  2. Characters that nobody sees are shown by their number, in text and in JSON (`schemas.control_characters`).
+  2. Invisible characters are shown by their number, in text and in JSON (`schemas.control_characters`).
 """
 
 from __future__ import annotations

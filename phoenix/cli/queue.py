@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def starts(client: Client, department: str | None = None, job: str | None = None) -> dict[str, Any]:
-    """Unit -> when it starts, of the first ones of each queue, or of one job; what nobody foresees in time is left out."""
+    """Unit -> when it starts, of the first ones of each queue, or of one job; what cannot be predicted in time is left out."""
     try:
         found = client.get("/v1/starts" if job is None else f"/v1/starts/{quote(job)}", department=department)["starts"]
     except (CliError, KeyError):

@@ -4,7 +4,7 @@ Rules
   1. The same request id is done once, so asking again cannot do it twice.
   2. All tries together end within `http.TIMEOUT_S`.  A door that was never reached is left after `PAUSES_S`; once a request
      has been sent and not answered it is asked for until the time is up, because admission may be starting again.
-  3. Whoever gets no answer is told the request id, and how to ask again with it.
+  3. A caller without an answer gets the request id, and how to ask again with it.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _add_order(order: argparse._ArgumentGroup) -> None:
         "--on-reclaim",
         choices=ON_RECLAIM,
         metavar="|".join(ON_RECLAIM),
-        help="when its host is needed: end, start again, go on later, go on elsewhere (default: the department's)",
+        help="when its host is needed: end, start again, resume later, resume elsewhere (default: the department's)",
     )
     order.add_argument(
         "--requeue", dest="on_reclaim", action="store_const", const="requeue", help="on reclaim: start again later"

@@ -21,7 +21,7 @@ HELP: Final = """examples:
 
 A signal counts until the next one; what counts how long, and how signals combine: docs/reference/signals.md."""
 MAX: Final = 10.0  # utilisation is 0 to 1; above it an overloaded department may report its backlog
-EVERY_LEAST_S: Final = 0.05  # more often nobody looks at it
+EVERY_LEAST_S: Final = 0.05  # more often is not looked at
 SOURCE: Final = "phoenix signal"
 _OPTIONS: Final = {
     "instances": "--claim",
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     name, content = _content(args, every_s)
     where = cloud.find(args)
     where.check_web(args.department, "its queue determines the hosts that it needs; signals are for web departments")
-    # To claim is to scale, which is not everybody's.
+    # To claim is to scale, which not every user may.
     client = where.operator() if name == "claim" else where.member(args.department)
     path = f"/v1/signals/{quote(args.department)}/{name}"
     sent = 0

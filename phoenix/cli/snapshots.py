@@ -1,6 +1,6 @@
-"""`phoenix snapshots rebuild [PROCESS…]`: the services' snapshots made anew from the journal.
+"""`phoenix snapshots rebuild [PROCESS…]`: the services' snapshots rebuilt from the journal.
 
-Each is made by its own service's program, which alone knows how its state is folded; the running service goes on meanwhile.
+Each is made by its own service's program, which alone knows how its state is folded; the running service is not disturbed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Plain tables: columns as wide as their widest cell, numbers to the right, nothing cut when the output is no terminal.
 
-Cells are other people's words: what nobody sees is shown (`schemas.control_characters`), what is wide counts as two columns."""
+Cells are other people's words: invisible characters are shown (`schemas.control_characters`), wide ones count as two
+columns."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ HELP: Final = """examples:
     --goal "min hpc.p95_wait_s" "hpc.completed >= present" --propose tuned.toml
                                                     the past of the running cloud; what would change in it
 
-A goal is "min METRIC", "max METRIC", or a limit: "hpc.p95_wait_s <= 2h".  The same command goes on with the trials of its file;
+A goal is "min METRIC", "max METRIC", or a limit: "hpc.p95_wait_s <= 2h".  The same command continues with its file's trials;
 --trials counts all of them.  docs/howto/tune.md describes the space and the report."""
 
 

@@ -30,7 +30,7 @@ HELP: Final = """examples:
   phoenix up --job-network machine         jobs listen and connect as programs of this machine do (docs/explanation/security.md)
   phoenix up --services none               only NATS and the embedded OpenNebula
 
-What it is told is kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there goes on
+Its settings are kept in the data directory (default: $PHOENIX_DATA or ./.phoenix): a later `phoenix up` there continues
 where it was, with the same hosts, ports and credentials."""
 
 

@@ -3,7 +3,7 @@
 Rules
   1. Sums are kept by the hour, and by the day of what is older than the history's details: the period that is shown may be a
      little longer than the one asked for, and the first line says which it is.
-  2. Host-hours of departments, and those that nobody held, add up to all host-hours; used core-hours of the rows to the total.
+  2. Host-hours of departments, and those that none held, add up to all host-hours; used core-hours of the rows to the total.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _MEANINGS: Final = {
     "(idle_to_batch)": "other batch departments, by guarantee or weight",
 }
 _HOURS_S: Final = 3600.0
-_DIGITS: Final = ((10, 4), (100, 3), (1_000, 2), (100_000, 1))  # below so many core-hours in all: digits
+_DIGITS: Final = ((10, 4), (100, 3), (1_000, 2), (100_000, 1))  # below this many core-hours in all: digits
 Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digits as the whole table has
 
 
@@ -127,12 +127,12 @@ def _sentence(answer: dict[str, Any], hours: Form) -> str:
 
 
 def _there(site: dict[str, Any]) -> float:
-    """Seconds of hosts that were there for somebody: what the sentence says, the total adds up to and percentages are of."""
+    """Seconds of hosts that could be held: what the sentence says, the total adds up to and percentages are of."""
     return float(site["hosts_s"] - site["lost_s"] - site["absent_s"])
 
 
 def _hosts(answer: dict[str, Any], hours: Form) -> str:
-    """Who held the hosts; below the total those that nobody could hold."""
+    """Who held the hosts; below the total those that no department could hold."""
     site, departments = answer["site"], answer["departments"]
     whole = _there(site)
     rows: list[tuple[str, ...]] = []
@@ -274,7 +274,7 @@ def _when(at: float) -> str:
 
 
 def _form(whole_s: float) -> Form:
-    """Digits for a table whose sum is so many core-seconds: the smallest part that matters is still seen."""
+    """Digits for a table with this sum of core-seconds: the smallest part that matters is still seen."""
     digits = next((digits for limit, digits in _DIGITS if whole_s < limit * _HOURS_S), 0)
     return lambda seconds: f"{seconds / _HOURS_S:,.{digits}f}" if seconds else "0"
 

@@ -3,7 +3,7 @@
 Rules
   1. The same parser and the same checks as `phoenix submit`; what that would refuse is refused here, in the same words.
   2. Only the job's shape is sent: neither the script nor its arguments, environment and files.
-  3. A time that nobody can promise is not told as one: how sure it is stands beside it.
+  3. A time that cannot be promised is not shown as a promise: how sure it is stands beside it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The replay's side of `phoenix whatif`: options, the record, and what is shown.
 
 Rules
-  1. Operators only: the record is everybody's work.
+  1. Operators only: the record shows the work of all users.
   2. The difference is between the two replays; what happened stands beside, and how far the model is from it comes first.
      Where a plug-in was in force that is not installed here any more, only the new configuration is played: the difference is
      from what happened then, and said to be.
-  3. What cannot be compared, and what was assumed, is told as notes on stderr, and in JSON.
+  3. What cannot be compared, and what was assumed, is reported as notes on stderr, and in JSON.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def _of_replays(present: Played | None, other: Played | None) -> list[str]:
 def _of_config(past: Past, new: CloudConfig) -> list[str]:
     known = {department.name: department for department in past.config.departments} if past.config else {}
     named = {department.name: department for department in new.departments}
-    found = [f"{name} is new: nobody asked anything of it in the period" for name in named if name not in known]
+    found = [f"{name} is new: nothing was asked of it in the period" for name in named if name not in known]
     found += [f"{name} is not in the new configuration: its jobs end" for name in known if name not in named]
     for name, department in named.items():
         if department.web is not None and department.web.forecast_days:

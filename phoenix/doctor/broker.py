@@ -1,7 +1,7 @@
 """Whether the broker of a cloud that is installed still writes its streams.
 
 A stream whose write failed once is written no more until nats-server is started again (`services.runtime.broker.stores`).
-`phoenix up` looks for that and mends it; where nats-server runs under systemd, nobody does: this finding, the metric
+`phoenix up` looks for that and mends it; where nats-server runs under systemd, nothing does: this finding, the metric
 `phoenix_stream_stopped` and its alert are what a person has.
 """
 

@@ -175,7 +175,7 @@ def _space(kind: str, store: Any) -> Finding:
     says = f"{kind} datastore {store.findtext('NAME')} ({driver}): {free // 1024} of {total // 1024} GiB free"
     if kind == "system" and driver == "ssh":
         says += "; moving a VM copies its disks"
-    if total == 0 or free >= SPACE_WARN_MB:  # of some drivers the space is told for each host
+    if total == 0 or free >= SPACE_WARN_MB:  # some drivers report the space for each host
         return ok("datastores", says)
     advice = (
         "each VM's disks are here, and the memory of suspended ones" if kind == "system" else "images are copied here"
@@ -213,7 +213,7 @@ def _scheduler(tree: Any) -> list[Finding]:
         return [ok("scheduler", "oned has no scheduler of its own at work")]
     says = f"oned's own scheduler is at work ({', '.join(active)})"
     advice = (
-        "the cloud's VMs wait on HOLD, which it leaves alone; if nobody else uses this OpenNebula, set the drivers of "
+        "the cloud's VMs wait on HOLD, which it leaves alone; if nothing else uses this OpenNebula, set the drivers of "
         "SCHED_MAD to dummy in oned.conf"
     )
     return [warn("scheduler", says, advice)]

@@ -3,7 +3,7 @@
 Rules
   1. It is allocated on HOLD: no scheduler starts it, and it takes no room on a host.
   2. It carries a PHOENIX_ID of a cloud that does not exist, so that no executor takes it for its own.
-  3. The deployment that is tried cannot happen: the VM asks for more cores than the host has, and OpenNebula is told to
+  3. The deployment that is tried cannot happen: the VM asks for more cores than the host has, and OpenNebula is asked to
      enforce that.  Permission is checked first (recorded), so the answer tells whether it would have been allowed.
   4. Whatever happens, it is terminated hard; where the answer of the allocation was lost, it is looked for by its name.
 """

@@ -66,7 +66,7 @@ class Endpoint:
         return fail(check, f"{trouble.failure.value}: {trouble.why}", rule.advice.format(**told))
 
     def parallel(self, calls: int) -> list[float]:
-        """Seconds that each of so many calls at once took, on a connection of its own.  Raises `Trouble`."""
+        """Seconds that each of several calls at once took, on a connection of its own.  Raises `Trouble`."""
 
         def one(_number: int) -> float:
             server = LeanServer(self.url, self._session, self._timeout_s)

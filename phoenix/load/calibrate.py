@@ -4,8 +4,8 @@ The server is a process of its own, on the same cores: so the figure is of the t
 
 Rules
   1. Rates double from `FIRST` to `LAST`.  The first that is late, fails or uses the core up in `TRIES` runs ends it (one may
-     have met somebody else's second); the ceiling is the rate before, or 0.
-  2. The server's life hangs on a pipe: it ends with whoever calibrates, however that ends.
+     have met another process's second); the ceiling is the rate before, or 0.
+  2. The server's life hangs on a pipe: it ends with the calibrating process, however that ends.
 """
 
 from __future__ import annotations

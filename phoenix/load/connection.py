@@ -21,7 +21,7 @@ Ended = Callable[["Connection", int, Outcome, int], None]  # connection, request
 
 
 class Connection(asyncio.Protocol):
-    """`ended` is told of each request's end, `lost` of the connection's."""
+    """`ended` is called at each request's end, `lost` at the connection's."""
 
     def __init__(self, ended: Ended, lost: Callable[[Connection], None]) -> None:
         self._ended = ended
@@ -35,7 +35,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Open, and nobody's."""
+        """Open and idle."""
         return (
             self.transport is not None
             and not self.transport.is_closing()
@@ -81,7 +81,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         answer = self._answer
-        if answer is None:  # nobody has asked
+        if answer is None:  # unsolicited
             self.close()
             return
         try:

@@ -1,7 +1,7 @@
 """The open loop: every request goes out when it is due, whatever has become of the ones before it.
 
 Theory of operation
-  One task sleeps until the next request is due, sends all that are, and sleeps again; never early, so that no latency is told
+  One task sleeps until the next request is due, sends all that are, and sleeps again; never early, so no latency is reported
   too short, and up to a millisecond late, as exact as the loop's timers are.  It never waits for an answer, a connection or a
   queue; answers come in by callbacks.  So a server that stalls makes requests pile up in it, as people would, and each waits
   from its own time on.
@@ -41,7 +41,7 @@ FINISH_S: Final = 2.0
 
 
 class Generator:
-    """One run of a plan.  `stop()` ends it early.  LoadError if this process may not open so many connections."""
+    """One run of a plan.  `stop()` ends it early.  LoadError if this process may not open that many connections."""
 
     def __init__(
         self, target: Target, plan: Plan, *, body: bytes = b"", timeout_s: float, connections_max: int = CONNECTIONS_MAX

@@ -13,7 +13,7 @@ HEAD_END: Final = b"\r\n\r\n"
 
 
 class Null(asyncio.Protocol):
-    """A request is what ends with an empty line: it serves the generator's GET, and nobody else."""
+    """A request is what ends with an empty line: it serves the generator's GET, and no other client."""
 
     def __init__(self) -> None:
         self._inbox = b""

@@ -3,7 +3,7 @@
 | | |
 |---|---|
 | an order | `Order`, of a function from a `Situation` to a `Plan` of `Start`s; `Queue` in `Lane`s, `Room`, `Forecast` |
-| … with best-effort | `PreemptibleCapacity`: hosts, and who makes way; `Gap`: room that nobody takes from the head; `Shares` |
+| … with best-effort | `PreemptibleCapacity`: hosts, and what is preempted; `Gap`: room that is kept for the head; `Shares` |
 | victims | a function from `HostLoad`s and `Candidate`s to a `Choice`; `choose_by` with a price is all it takes |
 | a scaling rule | `Rule`, of `follow` and `wanted` on a `Memory` of `Sample`s |
 | all of them | reasons, as `because.ByPolicy(policy=…, details={…})`; `settings` reads a policy's own options |

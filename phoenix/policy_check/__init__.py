@@ -1,4 +1,4 @@
-"""Does a policy keep the rules of its kind?  For whoever writes one: from a test, or by `phoenix policies check NAME`.
+"""Does a policy keep the rules of its kind?  For authors of policies: from a test, or by `phoenix policies check NAME`.
 
     from phoenix.policy_check import check_order
 

@@ -42,7 +42,7 @@ class HostCase(NamedTuple):
 
 
 class JobCase(NamedTuple):
-    """`elements`: 0 for a job without array; `running`: so many of its units run if there is room; `began`: their guests have
+    """`elements`: 0 for a job without array; `running`: how many of its units run if there is room; `began`: their guests have
     called; `age_s`: since it was submitted, in seconds."""
 
     nodes: int = 1
@@ -261,7 +261,7 @@ class Department:
         return twin
 
     def picture(self) -> str:
-        """Everything that an order can reach, as text.  Lanes by length are worked out when somebody asks: no change."""
+        """Everything that an order can reach, as text.  Lanes by length are worked out when they are asked for: no change."""
         self.core.view.foresee()
         seen = {name: view for name, view in views(self.core.view).items() if name != "lengths"}
         flags = (self.core.view.jobs.queue.grew, self.core.view.room.grew)

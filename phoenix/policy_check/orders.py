@@ -4,7 +4,7 @@ Rules of an order
   O1  It answers, whatever the situation, with a plan of the right form: units that wait, each once, as many hosts as they need;
       who waits, for whom room is kept, and the rest, in the right form too.  So does `hosts`, if it has it.
   O2  The same situation gives the same starts: again, after others were asked about, and after a restart.
-  O3  It changes nothing that it is shown, nor does what it tells when somebody asks why others wait.
+  O3  It changes nothing that it is shown, nor does its explanation of why others wait.
   O4  Nothing is placed where it does not fit, beside what runs and what it starts itself; never on cordoned hosts.  Only
       best-effort makes way, and only what runs.
   O5  A lane's allowance holds: an array's throttle, and what limits of users leave.

@@ -32,7 +32,7 @@ STAYS_S: Final = 4000.0  # longer than the longest window that can be configured
 
 
 class Heard_(NamedTuple):
-    """An observation: so many seconds after the last one ended, so long, of so many instances."""
+    """An observation: seconds since the last one ended, length in seconds, number of instances."""
 
     gap_s: float
     length_s: float

@@ -5,7 +5,7 @@ Rules of an order of victims
   V2  The same crowd gives the same choice, in whatever order it is shown.
   V3  It changes nothing that it is shown.
   V4  Cordoned hosts go first: as many of those that are given back as there are.
-  V5  Where idle hosts suffice, nobody ends.
+  V5  Where idle hosts suffice, no job ends.
   V6  Where hosts with nothing but best-effort on them suffice, no production ends.
   V7  No victim could be spared.  A policy that does not promise that says so: `MINIMAL = False` in its module.
   V8  Of two jobs with hosts of their own that differ in nothing but their number and the grace that they asked for, the one
@@ -162,7 +162,7 @@ VICTIMS_RULES: Final[tuple[Rule[Victims, Crowd], ...]] = (
     Rule("V2", "the same crowd gives the same choice", _same),
     Rule("V3", "it changes nothing that it is shown", _changes_nothing),
     Rule("V4", "cordoned hosts go first", _cordoned),
-    Rule("V5", "where idle hosts suffice, nobody ends", _idle),
+    Rule("V5", "where idle hosts suffice, no job ends", _idle),
     Rule("V6", "where best-effort suffices, no production ends", _best_effort),
     Rule("V7", "no victim could be spared", _minimal),
     Rule("V8", "of equals who asked for a grace goes last", _late_last),

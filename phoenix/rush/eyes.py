@@ -1,4 +1,4 @@
-"""What is looked at while a run goes on, and cannot be read from the journal afterwards: which instances the load balancer
+"""What is looked at during a run, and cannot be read from the journal afterwards: which instances the load balancer
 sends to, and how busy the machine is.
 """
 

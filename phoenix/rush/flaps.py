@@ -6,11 +6,11 @@ Theory of operation
   Two loads run all the time: short requests, many, on kept and fresh connections, a fifth of them POST; and long ones, each of
   which is under way for about a fifth of a second, so that every instance that goes has open requests.  A person's word
   (`phoenix scale --exact`) moves the number up and down at random, by one to four instances; the next word comes when the load
-  balancer sends to exactly so many.  Nothing is repeated by the generator: what an instance loses by going is seen.
+  balancer sends to exactly that many.  Nothing is repeated by the generator: what an instance loses by going is seen.
 
 Rules
   1. Ups and downs take turns, so that half of the steps are of each kind.
-  2. A failed request is told with its moment and the step that was under way: that is where to look in the journal.
+  2. A failed request is reported with its moment and the step that was under way: that is where to look in the journal.
 
 Exit codes: 0 no request failed, 1 some did, or it could not be done, 2 mistyped, 130 Ctrl-C.
 """
@@ -45,7 +45,7 @@ MOST: Final = 9
 STEP_MAX: Final = 4
 STEPS_MAX: Final = 2000
 PAUSE_S: Final = 0.5  # between a step's end and the next one: requests meet every number of instances
-HOUR: Final = "3600s"  # the loads run until they are told to stop
+HOUR: Final = "3600s"  # the loads run until they are stopped
 SHORT: Final = ("--post", "0.2", "--fresh", "0.3")
 LONG: Final = ("--post", "0.3", "--fresh", "0.3", "--seed", "2")
 SHORT_MS: Final = 1.0

@@ -39,7 +39,7 @@ def wanted(recording: Recording) -> Rows:
 
 
 def holders(recording: Recording) -> dict[str, Rows]:
-    """Hosts by who holds them; those that nobody does are between two holders."""
+    """Hosts by holder; those without one are between two holders."""
     names = (WEB, BATCH, OTHER)
     return {name: _cut(recording, ((at, _count(owners, name)) for at, owners in recording.timeline)) for name in names}
 

@@ -2,7 +2,7 @@
 
 Order of a run
   1. The cloud comes up; jobs are submitted until no host is idle; web gets the instances that the load's first seconds need (a
-     rule that begins in an overload that nobody made says nothing).
+     rule that begins in an accidental overload says nothing).
   2. The load is played by `phoenix load`, a process of its own, which first tries how much it could send.  When the load itself
      begins, sums are read and the rule takes over; a fixed number stays.
   3. When the last answer has come, everything is read, and the cloud ends.

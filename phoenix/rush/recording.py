@@ -1,4 +1,4 @@
-"""What is kept of one run: everything that a report or a plot says comes from here, and a recording can be told again later.
+"""What is kept of one run: everything that a report or a plot says comes from here, and one can be reported again later.
 
 Times are UTC seconds; `began_at` is the load's 0.
 """

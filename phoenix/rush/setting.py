@@ -40,7 +40,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     fresh_share: float = 0.2  # of the requests have a connection of their own
     timeout_s: float = 4.0  # at the peak so fewer requests can wait than the generator has connections
     job_s: tuple[float, float] = (10.0, 40.0)  # of the batch jobs, one host each
-    batch_load: float = 1.1  # of all hosts: somebody always waits
+    batch_load: float = 1.1  # of all hosts: some job always waits
     seed: int = 1
     balancer: Balancer = "embedded"
 
@@ -71,7 +71,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 class Variant(msgspec.Struct, frozen=True, kw_only=True):
     """How the number of instances is decided: by a rule, or not at all (`exact`).  `requests_per_instance`: the rule also goes
-    by the requests that the load balancer counts, so many a second of each; 0: by CPU utilisation alone."""
+    by the requests that the load balancer counts, that many a second of each; 0: by CPU utilisation alone."""
 
     name: str
     rule: Rule = "target-tracking"

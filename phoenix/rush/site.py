@@ -99,7 +99,7 @@ def run(play: Coroutine[Any, Any, Result]) -> Result:
 
 
 def plainly(error: BaseException) -> str:
-    """The first cause of a failure, as people are told."""
+    """The first cause of a failure, as users see it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return message_of(error)
@@ -212,7 +212,7 @@ def _size(setting: Setting) -> tuple[str, ...]:
 
 
 async def phoenix(*words: str) -> bytes:
-    """What a command prints.  SiteError with what it complains of.  Whoever is cancelled meanwhile leaves no command behind:
+    """What a command prints.  SiteError with its complaint.  A task that is cancelled meanwhile leaves no command behind:
     `up` takes what it has started with it when it is interrupted."""
     process = await asyncio.create_subprocess_exec(
         *PHOENIX, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

@@ -3,7 +3,7 @@
 Rules
   1. Scores are all to be small (a goal of the most is its negative); `over` has for each limit how far it is missed, at most
      0 where it is kept.  A point without scores could not be evaluated.
-  2. Everything follows from the seed and from what was told; whoever goes on with a file of trials tells those first.
+  2. Everything follows from the seed and from the known trials; to continue a file of trials, pass those first.
   3. Optuna (an optional package) models goals and limits together, by a tree-structured Parzen estimator; several workers get
      different points.  It is imported when it is asked for.
 """

@@ -4,7 +4,7 @@ Rules
   1. A job that the file has is not run again; `told` hears of it all the same, in its turn.
   2. The next job is asked for when a worker is free, after `told` has heard of everything finished: it may follow from that.
   3. After `for_s` nothing is begun any more; what runs is finished.
-  4. Ctrl-C ends what runs; what was finished is in the file, and the same command goes on (`Interrupted` says so).
+  4. Ctrl-C ends what runs; what was finished is in the file, and the same command continues (`Interrupted` says so).
 """
 
 from __future__ import annotations
@@ -88,4 +88,4 @@ def _made(make: Callable[[Job], dict[str, Any]], job: Job) -> Made:
 
 
 def _interrupted(path: Path, count: int, total: int) -> str:
-    return f"interrupted: {count} trials were finished, {path} has {total}; the same command goes on with them"
+    return f"interrupted: {count} trials were finished, {path} has {total}; the same command continues with them"

@@ -8,7 +8,7 @@
     hpc.multi_factor.weight_size = { from = -20000, to = 1000, when = { hpc.order = "multi-factor" } }
     hpc.short_s = { choices = [60, 600], when = { hpc.order = "svmsched" } }
 
-What it decides: which points there are.  What names and values mean is decided by whoever searches (`Legal`); nothing here
+What it decides: which points there are.  What names and values mean is decided by the caller (`Legal`); nothing here
 knows a policy.
 
 Rules

@@ -114,7 +114,7 @@ _held: set[int] = set()  # files that this process writes to
 
 
 def _let_go() -> None:
-    """In a worker: one that outlives its parent for a moment must not keep the file from who goes on with it (rule 4)."""
+    """In a worker: one that outlives its parent for a moment must not keep the file from the next process (rule 4)."""
     for fd in _held:
         os.close(fd)
     _held.clear()
@@ -124,7 +124,7 @@ os.register_at_fork(after_in_child=_let_go)
 
 
 def read(path: Path) -> tuple[Head, list[Trial]]:
-    """A file that nobody has to write to: its head, and the trials that are whole.  Raises CliError."""
+    """A file to read only: its head, and the trials that are whole.  Raises CliError."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -163,7 +163,7 @@ def _check_same(path: Path, there: Head, wanted: Head) -> None:
     told = [_difference(part, there.parts, wanted.parts) for part in parts]
     raise usage(
         f"{path} has trials of another search: {'; '.join(filter(None, told))}",
-        "name another file, or go on with what it was made from",
+        "name another file, or continue with what it was made from",
     )
 
 
@@ -183,4 +183,4 @@ def _write(fd: int, path: Path, row: Head | Trial) -> None:
     except OSError as error:
         raise CliError(FAILED, f"{path} cannot be written: {error.strerror}", "what is in it stays") from error
     if written < len(line):
-        raise CliError(FAILED, f"{path} cannot be written: no room is left", "make room; the same command goes on")
+        raise CliError(FAILED, f"{path} cannot be written: no room is left", "make room; the same command continues")

@@ -10,7 +10,7 @@ Rules
      idle.  What does not hold anywhere up to there cannot be had with hosts.
   3. More hosts are not always better: a scheduler can do worse on more of them, and some levels (utilisation) ask for fewer.
      So the answer is the smallest size *found*: below it some more sizes are probed, the next `NEIGHBOURS` and as many spread
-     over the rest, and any that holds takes its place.  Sizes above it that do not hold are told.
+     over the rest, and any that holds takes its place.  Sizes above it that do not hold are reported.
   4. How many are probed at once (`width`) decides which sizes are probed, so it does not depend on the machine.
 """
 

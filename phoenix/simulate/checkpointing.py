@@ -1,4 +1,4 @@
-"""Simulated jobs that checkpoint: after every so many seconds of work they stop for as long as saving takes, and go on.
+"""Simulated jobs that checkpoint: after a fixed number of seconds of work they stop for as long as saving takes, and continue.
 
 Theory of operation
   A job of `run_s` with a period and a cost runs for run_s + n · cost in a life that does it all, n the checkpoints on
@@ -8,7 +8,7 @@ Theory of operation
 Rules
   1. None at the end: a job that is about to finish does not save.
   2. A checkpoint that was not whole when the life was cut short saves nothing.
-  3. A life that is suspended goes on where it stopped, also amid a checkpoint.
+  3. A life that is suspended continues where it stopped, also amid a checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 
 class Habit(NamedTuple):
-    """After so many seconds of work, at such a cost in seconds."""
+    """Every `every_s` seconds of work, at a cost in seconds."""
 
     every_s: float
     cost_s: float

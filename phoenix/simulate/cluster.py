@@ -8,7 +8,7 @@ Rules
   1. A host is cleared `end_s` after its release or seizure, and no sooner than what was ended there is gone.
   2. An attempt begins `boot_s` after its placement, and no sooner than all that was ended on its hosts is gone: later than in
      production where there would be room beside that (PROTOCOL, X3), never sooner.
-  3. A job that was suspended goes on where it stopped; every other attempt runs from the last checkpoint, or from the start
+  3. A job that was suspended continues where it stopped; every other attempt runs from the last checkpoint, or from the start
      (`checkpointing`).
   4. An attempt that is not live any more says nothing.
   5. VMs themselves are not modelled: no `vm.*` fact is written.  The fault simulation in `tests/simulation` has them.

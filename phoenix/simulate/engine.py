@@ -3,19 +3,19 @@
 Theory of operation
   `run` steps from instant to instant.  What happens outside (attempts end, demand changes, jobs are submitted) is written to
   the journal as the facts that admission and the executor would write; then every core that has something to say says it,
-  again and again, until nobody has.  Time passes only between instants, so what takes no time in the model takes none.
+  again and again, until none has.  Time passes only between instants, so what takes no time in the model takes none.
 
 Rules
-  1. At one instant: checkpoints and ends, then demand and load, then submissions in log order; after each everybody is heard.
+  1. At one instant: checkpoints and ends, then demand and load, then submissions in log order; after each all cores decide.
   2. A batch core makes its scheduling pass when all that belongs to the instant is known; a notice it answers at once.  In
      production a pass comes earlier or later by chance; here it is always the last word: results do not depend on chance.
   3. A core decides again only when the journal has moved or its `wake_at` has come, as in production (`services.runtime`).
-  4. Same scenario, same outcome: no clock, no chance, no order of a set is read.  `wall_s` and `cpu_s` are told beside it.
+  4. Same scenario, same outcome: no clock, no chance, no order of a set is read.  `wall_s` and `cpu_s` are reported beside it.
   5. No policy is here.  A job that the cluster could never hold is refused at the door, as admission does.
   6. Without a window the end comes when the inputs have ended and nothing has happened to a job or an instance for so long that
      nothing will: departments that take turns with hosts that suffice for none of them would do so for ever.
   7. A simulated machine always comes up, in the time that `latencies` say, and a simulated load balancer is never silent: so
-     nobody gives up waiting for them (`boot_timeout_s`, `signal_timeout_s`).
+     no core gives up waiting for them (`boot_timeout_s`, `signal_timeout_s`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Simulation:
                 break
             again = 0 if due > now else again + 1
             if again > ROUNDS_MAX:
-                raise Restless(f"at {now} s somebody wants to be woken up at {due} s again and again")
+                raise Restless(f"at {now} s a core wants to be woken up at {due} s again and again")
             now = max(now, due)
         return max(self.given_until, self.recorder.last_s) if window_s is None else window_s
 
@@ -221,7 +221,7 @@ class Simulation:
         return fits and within and work.nodes <= most and self._within_share(department, work, most)
 
     def _within_share(self, department: Department | None, work: Work, hosts: int) -> bool:
-        """False of a job that is larger than its service's share of so many hosts (`order = "svmsched"`)."""
+        """False of a job that is larger than its service's share of `hosts` hosts (`order = "svmsched"`)."""
         policy = department.batch if department is not None else None
         if policy is None or policy.order != "svmsched":
             return True
@@ -234,7 +234,7 @@ class Simulation:
     # -------------------------------------------------------------------------------------------------------- settling
 
     def _settle(self, now: float, *, passes: bool) -> None:
-        """Everybody is heard in turn until nobody has anything to say."""
+        """All cores decide in turn until none has anything to say."""
         for _ in range(ROUNDS_MAX):
             position = self.journal.position
             self._answers(now)
@@ -315,14 +315,14 @@ def _submission(dept: str, work: Work) -> f.JobSubmitted:
 
 
 def _agreed_s(config: CloudConfig) -> float:
-    """For how long what is agreed may keep everybody waiting: until every window has come, or a loan has been asked back."""
+    """For how long what is agreed may keep all jobs waiting: until every window has come, or a loan has been asked back."""
     week_s = 0.0 if next_change(config, 0.0) == NEVER else float(WEEK_S)
     longest = [max(c.deadline_s or 0.0, 0.0) + (c.notice_s or 0.0) for c in config.lending]
     return week_s + max(longest, default=0.0)
 
 
 def run(scenario: Scenario, *, watch: Watch | None = None) -> Outcome:
-    """Simulate.  `watch` is told every fact after everybody has folded it."""
+    """Simulate.  `watch` gets every fact after all cores have folded it."""
     wall, cpu = time.perf_counter(), time.process_time()
     simulation = Simulation(scenario, watch=watch)
     outcome = simulation.recorder.outcome(simulation.run())

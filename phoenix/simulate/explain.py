@@ -3,16 +3,16 @@
 Theory of operation
   The run is made again, watched: facts that name the job are its story, and while it waits its department's own explanation
   (`services.scheduler.lookahead.why`) is asked when an instant is over.  So a story says what the core decided by, never what
-  somebody thinks afterwards.
+  a reader thinks afterwards.
 
 Rules
   1. Every event has two times: since the beginning of the experiment (as a date, if the log tells when its time 0 was), and
      since the submission.
   2. While it waits it is asked at the first instant, and then whenever its wait has grown by `SAMPLE_GROWTH`: the number of
-     questions grows with the logarithm of the wait.  A line is told when the leading reason changes, and the last one heard
+     questions grows with the logarithm of the wait.  A line is printed when the leading reason changes, and the last one heard
      before the wait is over.
   3. Sentences are those of `phoenix why` (`domain.text`).  Memory that a log does not tell (the job is given its
-     share of a host's) is left out: nobody asked for it.
+     share of a host's) is left out: no job asked for it.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ TOLD_MIN: Final = 40  # columns for sentences; in a narrower terminal they are n
 _DISPOSED: Final = {
     Disposal.REQUEUE: "it goes back into the queue and will run from the start",
     Disposal.KILL: "it is killed and will not run again",
-    Disposal.SUSPEND: "it is suspended and will go on where it stopped",
-    Disposal.MIGRATE: "it moves to another host and goes on there",
+    Disposal.SUSPEND: "it is suspended and will resume where it stopped",
+    Disposal.MIGRATE: "it moves to another host and resumes there",
     Disposal.TIMEOUT: "that is its end",
     Disposal.CANCELLED: "that is its end",
     Disposal.FAILED: "that is its end",
@@ -183,7 +183,7 @@ class _Teller:
         self._tell(now, "waits", f"waits: {sentences.sentence(reasons[0])}", reasons[0])
 
     def _asked(self, reason: Reason) -> Reason:
-        """The reason without memory that nobody asked for (rule 3)."""
+        """The reason without memory that no job asked for (rule 3)."""
         if self.memory or not isinstance(reason, because.Needs):
             return reason
         return msgspec.structs.replace(reason, memory_mb=None)

@@ -2,7 +2,7 @@
 with them.
 
 It decides whether the tables can be read, and reads none of the files that they name (`scenarios` does).  A key that would be
-ignored is an error: a number of jobs beside a log is a setting that somebody believes in.
+ignored is an error: a number of jobs beside a log is a setting that its author believes in.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """`readers` are told of each fact after custody, in the order in which they joined."""
+    """`readers` get each fact after custody, in the order in which they joined."""
 
     def __init__(self, *, keep: bool = False) -> None:
         self.custody = Custody()
@@ -40,7 +40,7 @@ class Journal:
         self.void = 0
 
     def append(self, writer: str, facts: Sequence[Fact], at: float) -> None:
-        """Write what `writer` says at `at`, in envelopes of at most FACTS_MAX facts, and let everybody fold it."""
+        """Write what `writer` says at `at`, in envelopes of at most FACTS_MAX facts, and let all readers fold it."""
         if len(facts) > FACTS_MAX:
             for first in range(0, len(facts), FACTS_MAX):
                 self.append(writer, facts[first : first + FACTS_MAX], at)

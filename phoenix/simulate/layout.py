@@ -89,7 +89,7 @@ def lay_out(
 
 
 def shape(processors: int, memory_mb: int | None, cores_per_host: int, memory_per_host_mb: int) -> tuple[int, int, int]:
-    """(hosts, cores on each, MiB on each) for so many processors with so much memory each: rules 1 and 2."""
+    """(hosts, cores on each, MiB on each) for that many processors with that much memory each: rules 1 and 2."""
     per_host = cores_per_host
     if memory_mb is not None:
         per_host = max(1, min(per_host, memory_per_host_mb // memory_mb))
@@ -101,7 +101,7 @@ def shape(processors: int, memory_mb: int | None, cores_per_host: int, memory_pe
 
 
 def memory_share_mb(cores: int, cores_per_host: int, memory_per_host_mb: int) -> int:
-    """What comes with so many cores of a host if the log does not tell how much is needed."""
+    """The memory that comes with `cores` of a host if the log does not state how much is needed."""
     return max(1, memory_per_host_mb * cores // cores_per_host)
 
 

@@ -32,11 +32,11 @@ class Load:
         return due if due <= self.until_s else NEVER
 
     def serve(self, serving: int, now: float) -> None:
-        """From `now` on so many instances are in service."""
+        """From `now` on, how many instances are in service."""
         if serving != self._serving:
             self._advance(now)
             if not self._serving:
-                self._since, self._busy_s = now, 0.0  # what was before the gap is not in the interval that is told
+                self._since, self._busy_s = now, 0.0  # what was before the gap is not in the interval that is reported
             self._serving = serving
 
     def _advance(self, now: float) -> None:

@@ -105,7 +105,7 @@ def generate(
     model: Model = BATCH,
     estimate_factor: float = ESTIMATE_FACTOR,
 ) -> list[LogJob]:
-    """Jobs for a machine of so many processors, in order of submission, numbered from 1.
+    """Jobs for a machine of `processors` processors, in order of submission, numbered from 1.
 
     `load`: offered load (0.8: the jobs keep 80 % of the processors busy until the last submission); None: the model's own.
     `estimate_factor`: f of rule 5.  Raises InputError for values that make no workload.

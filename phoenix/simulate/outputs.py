@@ -1,7 +1,7 @@
 """An experiment's runs made on all cores, and what they leave: table, document, plots.
 
 Rules
-  1. A worker measures its run; the outcome with all its jobs travels back only if somebody wants it.
+  1. A worker measures its run; the outcome with all its jobs travels back only if it is wanted.
   2. Same results, same table and plots.  The document has the time that the simulation took besides (`wall_s`, `cpu_s`).
   3. Plots of single runs are made for the first `SINGLE_MAX`; those of all runs together always.
 """
@@ -64,7 +64,7 @@ def _maker(scenario: Scenario, case: Case, *, keep: bool, check: bool) -> Callab
 
 
 def _on_reclaim(scenario: Scenario) -> str | None:
-    """What batch departments do; None if there is nobody who reclaims."""
+    """What batch departments do; None if no department reclaims."""
     departments = scenario.config.departments
     found = dict.fromkeys(d.batch.on_reclaim for d in departments if d.batch is not None)
     return "/".join(found) if found and any(d.kind == "web" for d in departments) else None

@@ -3,7 +3,7 @@
 Rules
   1. Nothing is made or written here.
   2. A file's directory has to be there: a mistyped one is not made.  A directory of plots is made, with those above it.
-  3. What can be seen only by writing (a full disk) is told when it happens (`report`).
+  3. What can be seen only by writing (a full disk) is reported when it happens (`report`).
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ _CAPTION_COLUMNS: Final = 150  # characters of caption in a line of WIDTH_IN inc
 _KEY_PT: Final = 48.0  # of a legend's entry: line, and the space around it
 _LETTER_PT: Final = 5.6  # mean width at the legend's size
 STEPS_MAX: Final = 4000  # changes that an area shows one by one; more would only make the file large
-BINS: Final = 1000  # otherwise, means over so many intervals: finer than a printed line
+BINS: Final = 1000  # otherwise, means over this many intervals: finer than a printed line
 _STYLE: Final[dict[str, Any]] = {
     "svg.hashsalt": "phoenix-simulate",
     "svg.fonttype": "path",  # the same glyphs wherever it is looked at

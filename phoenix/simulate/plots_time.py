@@ -22,7 +22,7 @@ _BATCH_COLOURS: Final = ((look.BLUE, "#BFDCEC"), (look.GREEN, "#C4E8DC"), (look.
 
 def hosts_over_time(outcome: Outcome, *, title: str | None = None, caption: str = "") -> Figure:
     """Hosts by who holds them, stacked: web departments at the bottom, so that the line of what they want can be compared
-    with what they have; then batch; what nobody holds on top."""
+    with what they have; then batch; free hosts on top."""
     with look.styled():
         figure, (axes,) = look.canvas(1, 1, height_in=4.8, caption=caption)
         _draw_holders(axes, outcome)
@@ -55,7 +55,7 @@ def _draw_holders(axes: Axes, outcome: Outcome) -> None:
         top = [low + high for low, high in zip(floor, look.means(rows, edges), strict=True)]
         _area(axes, shown, floor, top, colour=colour, label=label)
         floor = top
-    _area(axes, shown, floor, [float(outcome.hosts)] * len(floor), colour=look.PALE, label="held by nobody")
+    _area(axes, shown, floor, [float(outcome.hosts)] * len(floor), colour=look.PALE, label="free")
 
 
 def _layers(outcome: Outcome) -> list[tuple[str, str, _Rows]]:

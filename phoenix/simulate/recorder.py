@@ -1,11 +1,11 @@
 """What is written down of a run: a fold of the facts into the records of `workload.Outcome`.
 
 Rules
-  1. A job's life is told by facts alone: submitted, began, closed, reported.  Nothing is read from a core.
+  1. A job's life is recorded from facts alone: submitted, began, closed, reported.  Nothing is read from a core.
   2. What ran in an attempt that has to be run again, or that never counts, is lost: node-seconds since it began.
-     A suspended attempt loses nothing until its job is ended, or begins anew after all; one that has made a checkpoint loses
+     A suspended attempt loses nothing until its job is ended, or starts over after all; one that has made a checkpoint loses
      what came after it, and all of it if its job is ended.
-  3. Levels (hosts held, instances wanted and in service) are noted once an instant, when everybody has said what there is to
+  3. Levels (hosts held, instances wanted and in service) are noted once an instant, when all cores have said what there is to
      say: what changes back within an instant has not changed.  An instance that drains is not in service any more.
 """
 
@@ -137,7 +137,7 @@ class Recorder:
             record.end, record.end_s = end, meta.at
 
     def _lose(self, fact: f.AttemptClosed, record: JobRecord, life: float) -> None:
-        """A life is over after so many node-seconds (rule 2)."""
+        """A life is over after that many node-seconds (rule 2)."""
         safe, earlier = self._safe.pop(fact.unit, 0.0), self._earlier.pop(fact.unit, 0.0)
         if fact.disposal is Disposal.REQUEUE:
             record.lost_node_s += life - safe

@@ -1,7 +1,7 @@
 """What a run or a sweep leaves on disk: one JSON document, and a CSV with every job.
 
 Rules
-  1. Equal outcomes give equal bytes, but for `wall_s` and `cpu_s` of the JSON: how long the simulation took is told there only.
+  1. Equal outcomes give equal bytes, but for `wall_s` and `cpu_s` of the JSON: how long the simulation took stands only there.
   2. A file is there whole or not at all: it is written beside its place and then renamed.
   3. What cannot be written is a sentence (`CliError`) that names the file and the reason.
   4. CSV is RFC 4180: a header, CRLF, quotes where they are needed.  Nothing known is an empty field.
@@ -64,7 +64,7 @@ JOB_COLUMNS: Final = tuple(_COLUMNS)
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One run of a sweep, as tables, plots and the JSON document have it.  The plain numbers are those of all batch
-    departments together, said again from `metrics` for whoever reads the document by hand."""
+    departments together, repeated from `metrics` for people who read the document."""
 
     label: str
     configuration: str  # static or dynamic

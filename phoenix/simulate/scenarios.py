@@ -4,7 +4,7 @@ Rules
   1. An input is read or made once, however many runs use it; what is generated depends on the seed.
   2. The order of runs is that of the file: variants, then sizes, then seeds.  A label is unique: variant, hosts, and the seed
      if there are several.
-  3. Job numbers are the log's.  With several batch departments they are counted anew over all of them, in the order of
+  3. Job numbers are the log's.  With several batch departments they are renumbered over all of them, in the order of
      submission: a number is a job's name in the whole cloud.
   4. What was skipped or changed while reading is kept in `notes`, for people; so is what a window leaves out, and how it is
      filled where an input ends before it.

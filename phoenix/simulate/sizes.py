@@ -1,4 +1,4 @@
-"""Numbers of hosts as an experiment file spells them: a list, or from, to and step.  What is wrong is told as one clause."""
+"""Numbers of hosts as an experiment file spells them: a list, or from, to and step.  Problems are reported as one clause."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def _in_order(jobs: list[LogJob]) -> tuple[tuple[LogJob, ...], list[str]]:
         notes.append(f"not in order of submission: sorted ({_jobs(early)} submitted before the one above)")
     if jobs[0].number < 1 or any(b.number <= a.number for a, b in pairwise(jobs)):
         jobs = [msgspec.structs.replace(job, number=number) for number, job in enumerate(jobs, start=1)]
-        notes.append(f"job numbers do not rise in order of submission: numbered anew, 1 to {len(jobs)}")
+        notes.append(f"job numbers do not rise in order of submission: renumbered, 1 to {len(jobs)}")
     return tuple(jobs), notes
 
 

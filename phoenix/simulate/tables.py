@@ -1,7 +1,7 @@
 """Runs as tables that a person reads in a terminal: at most `WIDTH` columns, seconds as hours where they are many.
 
 `runs_table` is the sweep: a row a run, what the paper measures first.  `detail_tables` is one run, everything about it.
-Columns in which no run has anything to say (no web department, nobody killed) are left out.
+Columns in which no run has anything to say (no web department, no job killed) are left out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text files from outside, plain or compressed with gzip: their lines, or an error that says what is wrong and where.
 
 It decides nothing about what the lines mean.  It must never let an exception of the operating system or of gzip through: who
-reads a log meets a sentence with the file and the line.  Compression is told by the first two bytes, not by the name, so that
+reads a log meets a sentence with the file and the line.  Compression is recognised by the first two bytes, not by name, so that
 a renamed or piped file is read as well.
 """
 

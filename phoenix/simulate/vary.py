@@ -6,7 +6,7 @@ Rules
      table that it stands in.
   2. An unknown key is an error with the nearest known one.  A value is judged by what judges the file: there is no second
      opinion about what is right.
-  3. What is wrong is told at the variant's place in the file.
+  3. Problems are reported at the variant's place in the file.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ WEEK_S: Final = 7 * DAY_S
 BUSIEST_S: Final = 16 * 3600  # the afternoon, as in the 1998 World Cup log
 INTERVALS_MAX: Final = 10_000_000  # 20 years of minutes; a slip in days or interval_s asks for more
 CROWD_SPREAD: Final = 0.5  # tops are uniform within this share around crowd_height
-FADED: Final = 20.0  # after so many decay times a crowd is a two-billionth of its top: not looked at any more
+FADED: Final = 20.0  # after this many decay times a crowd is a two-billionth of its top: not looked at any more
 
 
 class _Crowd(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ def generate(
     crowd_rise_s: float = 300.0,
     crowd_decay_s: float = 3600.0,
 ) -> Series:
-    """Requests in each interval of so many days.
+    """Requests in each interval of `days` days.
 
     `peak`: requests in the highest interval; `noise`: standard deviation of the factor's logarithm (0.05: about 5 %).  Raises
     InputError for values without meaning.

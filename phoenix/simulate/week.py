@@ -2,7 +2,7 @@
 
 Rules
   1. The cores count seconds from the epoch, a Thursday, and a simulation counts from 0.  Zones are moved, not texts or times:
-     what was written in the file is shown, and what has no hours of the week stays as it was to the bit.
+     what was written in the file is shown, and what has no hours of the week stays bit for bit as it was.
 """
 
 from __future__ import annotations

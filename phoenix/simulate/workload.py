@@ -88,7 +88,7 @@ class WebInput(msgspec.Struct, frozen=True, kw_only=True):
     which the department's own rule decides)."""
 
     demand: tuple[tuple[float, int], ...] = ()
-    load: tuple[tuple[float, float], ...] = ()  # (from, work that keeps so many instances busy)
+    load: tuple[tuple[float, float], ...] = ()  # (from, work in instances that it keeps busy)
     end_s: float = 0.0  # what is given ends then; 0: with its last change
 
     @property

@@ -83,7 +83,7 @@ class Judged(ABC):
 
 
 class Document(Judged):
-    """Of any document; its `scenario` is that of whoever has the inputs."""
+    """Of any document; its `scenario` is that of the process that has the inputs."""
 
     def __init__(self, document: Mapping[str, Any], base: Path) -> None:
         self.document, self.base = document, base

@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
   1. A value is set in the configuration file as a [[vary]] sets one, and judged by what judges that file.  `cluster.hosts`
-     plays the period on so many hosts.
+     plays the period on that many hosts.
   2. Held out are other periods of the past, `14d..7d`.
   3. The best is proposed as a file: the configuration in force, its comments kept, with the values set.  Nothing is applied.
 """

@@ -49,7 +49,7 @@ class Gain(NamedTuple):
 
     @property
     def better(self) -> int:
-        """In so many worlds it is one."""
+        """In how many worlds it is one."""
         return sum(each > 0 for each in self.held_out.values())
 
     @property

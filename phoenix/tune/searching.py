@@ -3,10 +3,10 @@
 Theory of operation
   First comes the run that limits stand against, then trials until there are enough, time is over or the space is at its end.
   The front of each size, and the experiment's own settings at that size, are then run in each world that is held out.
-  Everything is a row of the file of trials, so whoever begins again goes on where the last one ended.
+  Everything is a row of the file of trials, so a second run continues where the last one ended.
 
 Rules
-  1. A trial counts once, whoever made it: the number of trials is that of the whole file.
+  1. A trial counts once, whichever process made it: the number of trials is that of the whole file.
   2. The time budget is for the trials; what is held out is judged afterwards, all of it.
   3. Of each size at most HELD_OUT_MAX points are judged: the best in each aim first.
   4. Whatever is random follows from the seed and the trials that are there.

@@ -1,4 +1,4 @@
-"""What is written down of a period: the simulator's recorder, for facts that began before it and jobs that nobody laid out.
+"""What is written down of a period: the simulator's recorder, for facts that began before it and jobs without a layout.
 
 Rules
   1. Jobs that were over before the period are not in it; those that waited or ran are, with their times of before it.

@@ -4,8 +4,8 @@ Rules
   1. Every number is the simulator's (`simulate.metrics`): of completed jobs, by nearest rank, over the whole period.  As a
      configuration under which few jobs complete would look quick, `mean_wait_of_all_s` is of all that were not refused: who
      still waits has waited until the period's end.
-  2. The difference that is told is between the two replays: what the model lacks, it lacks in both.  How far the model is from
-     what happened is told beside (`fidelity`).
+  2. The reported difference is between the two replays: what the model lacks, it lacks in both.  How far the model is from
+     what happened is reported beside it (`fidelity`).
   3. A number that one side does not have is null there, and so is its difference.
 """
 

@@ -90,7 +90,7 @@ class Lives:
             self._see(unit, until)
 
     def length_s(self, unit: str, failures: int, unknown: Unknown) -> tuple[float, int, bool]:
-        """(run time, exit code, known) of the attempt that begins after so many failures."""
+        """(run time, exit code, known) of the attempt that begins after that many failures."""
         ran = self.attempts.get((unit, failures))
         if ran is not None:
             return ran.run_s, ran.exit, True

@@ -3,8 +3,8 @@
 Theory of operation
   The record is read once.  A custody fold of its own (`truth`) settles which facts were void, VMs and all; what was valid goes
   to the stage.  Where the period begins the stage is copied (`origin`): replays begin there, as often as wanted.  The stage
-  itself goes on with what really happened: its books are what replays are compared with, and run times, paces and load are
-  learned on the way.  Where the record goes on after the period, more run times are.
+  itself continues with what really happened: its books are what replays are compared with, and run times, paces and load are
+  learned on the way.  Where the record continues after the period, more run times are.
 
 Rules
   1. Memory holds the period's events and who is not over; of the time before only the fold.
@@ -205,7 +205,7 @@ class Past:
         *,
         unknown: Unknown = "longest",
     ) -> Played:
-        """The period again, under `config` (None: what was in force, with its changes) and on so many hosts."""
+        """The period again, under `config` (None: what was in force, with its changes) and on `hosts` hosts."""
         assert self.origin is not None
         in_force = config or self.config
         if in_force is None:

@@ -7,12 +7,12 @@ Theory of operation
   (`events`) comes again at its time: submissions, cancels, holds, people's words on instances, load, hosts that join and fail.
 
 Rules
-  1. What a service decided is not played again: that is what differs.  Only what nobody in the cloud decides is (`OUTSIDE`).
+  1. What a service decided is not played again: that is what differs.  Only what the cloud does not decide is (`OUTSIDE`).
   2. A submission passes admission's own check under the configuration in force; leases, whose times were agreed on, are taken.
   3. Load is offered work: what is observed is utilisation times the ratio of instances that served then to those that serve
      now, at most what was ever seen of the department (a processor is not busier than all the time).
   4. VMs are not modelled, so facts about them are left out; which facts were void was settled with them (`past`).
-  5. Nobody waits in vain for a machine or a guest (`boot_timeout_s`); a signal that was missing is missing.
+  5. No service waits in vain for a machine or a guest (`boot_timeout_s`); a signal that was missing is missing.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Machines(Cluster):
         return run_s, exit_code
 
     def begin(self, now: float, lives: Lives, latencies: Latencies, unknown: Unknown) -> None:
-        """What was told until now goes on as it was learned."""
+        """What was observed until now continues as it was learned."""
         self.lives, self.latencies, self.unknown = lives, latencies, unknown
         self.habits = {unit: Habit(every, 0.0) for unit in lives.saved if (every := lives.habit_s(unit)) > 0}
         self.saves, self.ends = [], []
@@ -213,7 +213,7 @@ class Stage(Simulation):
                 return
             again = 0 if due > now else again + 1
             if again > ROUNDS_MAX:
-                raise Restless(f"at {now} s somebody wants to be woken up at {due} s again and again")
+                raise Restless(f"at {now} s a core wants to be woken up at {due} s again and again")
             now = max(now, due)
 
     def _next_due(self) -> float:

@@ -4,7 +4,7 @@ The load is in busy instances: an instance serves `capacity` requests a second. 
 moment: max(1, ceil(load / LEVEL)) instances.  It knows the load at once; a rule learns of it by an observation each SIGNAL_S.
 
 Rules
-  1. If nobody names a capacity, it is the one with which the busiest interval needs exactly `peak` instances at LEVEL (paper:
+  1. Unless a capacity is named, it is the one with which the busiest interval needs exactly `peak` instances at LEVEL (paper:
      "the peak resource demand is 64 virtual machines").  Requests are multiplied by `scale` first (paper: 2.22).
   2. The department is alone on hosts enough for twice the peak, one instance each: the rule is measured, not a shortage.
   3. Short: instances below the ideal, so that those in service are above LEVEL.  Over: instances in service beyond it.

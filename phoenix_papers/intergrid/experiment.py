@@ -35,7 +35,7 @@ from phoenix_papers.intergrid import rules
 from phoenix_papers.intergrid import sweep as intergrid_sweep
 from phoenix_papers.intergrid.rules import Policy, Run
 
-HELP: Final = """13 local leases with time slots among 60 external ones, on 4 hosts of 4 cores.  none: nobody makes way; mwt,
+HELP: Final = """13 local leases with time slots among 60 external ones, on 4 hosts of 4 cores.  none: no preemption; mwt,
 mov, cp: external leases are suspended for local ones, by minimum waiting time, minimum overhead, or both weighed by alpha.
 Means over the seeds with 95 % intervals; a legend stands under the tables.  As a whole about half a minute on two idle cores.
 

@@ -80,7 +80,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
         HOSTS * HOST_CORES
     )  # of the log, for one node
     begins_s: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = LOG_BEGINS_S  # where in the log time 0 is
-    pace: Annotated[float, msgspec.Meta(ge=0.01, le=1e6)] = 1.0  # the log's requests come so many times as fast
+    pace: Annotated[float, msgspec.Meta(ge=0.01, le=1e6)] = 1.0  # the log's requests come this many times as fast
     lengths: Annotated[float, msgspec.Meta(ge=0.01, le=100)] = 1.0  # durations and limits, in those of the log
     memory: Annotated[float, msgspec.Meta(ge=0.01, le=2)] = 1.0  # of an external node, in those of Table I
     memory_spread: Annotated[float, msgspec.Meta(ge=0, le=4)] = (
@@ -88,7 +88,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     )
     # -------------------------------------------------------------------------------------------------------- stated
     externals: Annotated[int, msgspec.Meta(ge=1, le=1000)] = EXTERNAL
-    locals: Annotated[int, msgspec.Meta(ge=0, le=13)] = 13  # the first so many of Table I
+    locals: Annotated[int, msgspec.Meta(ge=0, le=13)] = 13  # the first this many of Table I
     local_lengths: Annotated[float, msgspec.Meta(ge=0.01, le=10)] = 1.0  # in those of Table I
     suspend_mb_per_s: Annotated[float, msgspec.Meta(ge=0.1, le=1e6)] = RATE_MB_PER_S
     resume_mb_per_s: Annotated[float, msgspec.Meta(ge=0.1, le=1e6)] = RATE_MB_PER_S

@@ -1,4 +1,4 @@
-"""Victims: who has waited least goes first, so that nobody waits long twice.
+"""Victims: the job that has waited least goes first, so that no job waits long twice.
 
 Source: M. A. Salehi et al., Software: Practice and Experience 2013, 4.3.1 (costs as in order `leases`).  There victims make way
 for a lease; here also where hosts must be given back.

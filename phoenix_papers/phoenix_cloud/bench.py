@@ -48,7 +48,7 @@ class Cloud(Document):
     """A `Bench`."""
 
     def __init__(self, inputs: Inputs, held_out: Sequence[World] = (), on: World | None = None) -> None:
-        """`on`: what is tuned on, in the place of the inputs; it is not held out then."""
+        """`on`: what is tuned on instead of the inputs; it is not held out then."""
         super().__init__(DOCUMENT, Path())
         self.name, self.against, self.kinds = NAME, STATIC, {"hpc": "batch", "web": "web"}
         self.sizes: tuple[int, ...] = (NODES,)

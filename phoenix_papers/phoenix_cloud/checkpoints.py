@@ -2,7 +2,7 @@
 
 Theory of operation
   The experiment's own jobs and web load at 160 and 150 nodes; victims enter the queue again.  Without checkpoints a victim runs
-  from the start.  With them it goes on from its last one, and `least-work-lost` knows what each job would lose, where the
+  from the start.  With them it continues from its last one, and `least-work-lost` knows what each job would lose, where the
   paper's order of victims looks at size and running time alone.
 
 Rules

@@ -1,4 +1,4 @@
-"""Inputs of `phoenix-cloud` that nobody tunes on: the other logs of the archive, a person's logs, and generated days.
+"""Inputs of `phoenix-cloud` that are not tuned on: the other logs of the archive, a person's logs, and generated days.
 
 Rules
   1. Every world has the experiment's window of 14 days, and offers as much work as the log that is tuned on.  What differs is

@@ -48,7 +48,7 @@ examples:
 
 A log has no seeds: what two windows do not agree on is noise, and the last table says how often they agree."""
 
-FIRST: Final = "first-fit"  # orders are told against the product's default
+FIRST: Final = "first-fit"  # orders are compared with the product's default
 LEAST: Final = "smallest-shortest-spared"  # and so are victims
 
 
@@ -191,12 +191,12 @@ def agreement(runs: Sequence[Run]) -> list[str]:
     if by_order:
         head = ("ORDER", "TURNAROUND", "SLOWDOWN")
         about = (
-            f"Shorter than {FIRST}, with the same victims: in so many of the runs, and in how many windows on average"
+            f"Shorter than {FIRST}, with the same victims: in how many of the runs, and in how many windows on average"
         )
         found.append(f"{about}\n{render(head, by_order)}")
     by_victims = _against(runs, "victims", LEAST, ("lost_node_s", "preempted", "mean_turnaround_s"))
     if by_victims:
-        about = f"Less than {LEAST}, with the same order: in so many of the runs, and in how many windows on average"
+        about = f"Less than {LEAST}, with the same order: in how many of the runs, and in how many windows on average"
         found.append(f"{about}\n{render(('VICTIMS', 'LOST', 'PREEMPTED', 'TURNAROUND'), by_victims)}")
     return found
 

@@ -21,8 +21,8 @@ from phoenix_papers.svmsched import rules
 from phoenix_papers.svmsched import sweep as svmsched_sweep
 from phoenix_papers.svmsched.rules import Run, Setting
 
-HELP: Final = """Three services share a cluster.  Static (threshold 0): nobody ever has more than its share.  Flexible: short
-jobs may, where nobody within a share can start.  Means over the seeds; a legend stands under the tables.  Jobs are
+HELP: Final = """Three services share a cluster.  Static (threshold 0): no service has more than its share.  Flexible: short
+jobs may, where no job within a share can start.  Means over the seeds; a legend stands under the tables.  Jobs are
 generated: no log is read.  As a whole about half a minute on two idle cores.
 
 examples:
@@ -37,7 +37,7 @@ docs/reference/policies.md describes the order; the settings are those of R. Cha
 SEEDS: Final = 10
 LEGEND: Final = """\
 Means over the seeds; jobs are generated from the seed, no log is read.  THRESHOLD: seconds; a job with a limit up to it is
-short and may borrow; 0: nobody may.  UTILISATION: what ran, of all cores until the last job ended.  GAIN: points of it more
+short and may borrow; 0: none may.  UTILISATION: what ran, of all cores until the last job ended.  GAIN: points of it more
 than with 0, seed by seed, ± its 95 % interval.  IN-WINDOW: utilisation within a window that is the same for all thresholds.
 MAKESPAN: seconds from the first submission to the last end.  BORROWED: starts above a service's share.
 WAIT-…: seconds from submission to start, the service's mean."""

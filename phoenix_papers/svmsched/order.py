@@ -4,18 +4,18 @@ Sources: R. Chakode, B. O. Yenke, J.-F. Mehaut, Resource management of virtual i
 CLOSER 2011; R. Chakode, thesis, Univ. Grenoble 2012 (Algorithms 1 to 3, section 4.4.3).
 
 Theory of operation
-  Elections, one after the other, until nobody can start.  The services have their turns in a circle.  Within one, the first
+  Elections, one after the other, until no job can start.  The services have their turns in a circle.  Within one, the first
   by priority and date that stays within the service's share and finds hosts starts.  Only if no service has such a one, the
   first *short* one that finds hosts starts above its share: it gives them back soon.  Then best-effort takes what is free.
 
 Rules
   1. The turn is that of the next service by name after the one placed last.
   2. Within the share (`shares`, `service_share`): production of the service with the new unit.  "At most".
-  3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 nobody is: the shares are partitions.
+  3. Short: declared so, or with at most `short_s` left of its walltime.  With `short_s` 0 no job is: the shares are partitions.
      Who runs longer than was declared loses it (`jobs`, rule 6); while one does, its service's declarations are not believed.
   4. The first short one, in turn and order, borrows; not the last one found, as in the printed Algorithm 1.
   5. Hosts are found, and best-effort makes way, by `preemptible_capacity`; a job and its hosts and victims go together.
-  6. The *head* is the oldest of those that are first in their service within its share.  Nobody starts in its way (the thesis
+  6. The *head* is the oldest of those that are first in their service within its share.  No job starts in its way (the thesis
      promises a short wait, and without this a wide one waits for ever):
      a) It fits now: who needs less than it on any count leaves it its room until its turn; equals take turns.
      b) It does not, and would on the hosts held were they empty: `reservation`.  What it will use counts for its service, and
@@ -156,7 +156,7 @@ class Pass:
             self._hold(self._elect_short, because.Borrows)
 
     def _hold(self, elect: Elect, kind: type[because.ShareTurn | because.Borrows]) -> None:
-        """Elections in turn, until nobody is found."""
+        """Elections in turn, until no job is found."""
         while len(self.starts) < self.situation.most:
             service = None
             for service in in_turn(self.lanes, self.turn):
@@ -223,7 +223,7 @@ class Pass:
         self.aside = []
 
     def _reserve(self, head: Place, shape: Shape) -> Gap | None:
-        """None if it fits only once hosts are out of quarantine: until then nobody is held back."""
+        """None if it fits only once hosts are out of quarantine: until then no job is held back."""
         now, length_s = self.now, self.queue.length_s
         starts = self.starts if self.later else []  # who fits now needs no foresight
         started = [Ending(now + length_s(s.unit), s.unit, s.hosts, s.shape) for s in starts]
@@ -291,7 +291,7 @@ class Pass:
         return None
 
     def _let_pass(self, service: str, heap: Heap, stream: Stream) -> None:
-        """The stream is in the head's way: it waits for the head's turn, or only those go on that will be away by then."""
+        """The stream is in the head's way: it waits for the head's turn, or only those start that will be away by then."""
         if not self.later:
             self.aside.append((service, stream))
         elif self.gap is not None:

@@ -20,7 +20,7 @@ Rules
      same jobs.
   6. Utilisation is what ran over cores and makespan, as the thesis' figures are read; so a late last job weighs as much as an
      idle cluster.  Beside it, that within a fixed window: the time of submission where jobs are spread, else the time that the
-     work would fill the cluster without a gap (nobody can have more than 1 there).
+     work would fill the cluster without a gap (no service can have more than 1 there).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
     """What rule 2 chooses (the defaults), and two things that are stated (rule 1); `--sweep` varies them.  Parts are of 1."""
 
     spread_s: Annotated[float, msgspec.Meta(ge=1, le=1e6)] = 5 * 3600.0  # submissions come within so long, where spread
-    burst: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1  # so many jobs of a service in a row are submitted together
+    burst: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1  # how many jobs of a service in a row are submitted together
     shortest_s: Annotated[float, msgspec.Meta(ge=1, le=1799)] = 30.0  # the least duration of a short job
     long_from: Annotated[float, msgspec.Meta(ge=1, le=2)] = 1.0  # the least duration of a long job, in thresholds
     longest_s: Annotated[float, msgspec.Meta(ge=3600, le=1e6)] = 7200.0

@@ -2,7 +2,7 @@
 `sharing.service_share`).
 
 Rules
-  1. Of all: the hosts that the department holds and may place on now.  What web has taken or has failed is nobody's share.
+  1. Of all: the hosts that the department holds and may place on now.  What web has taken or has failed is in no share.
   2. Only production counts.  An exclusive job uses whole hosts.
 """
 

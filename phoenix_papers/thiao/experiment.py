@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
 def simulated(
     seeds: Sequence[int], costs: Costs, modes: Sequence[Mode] = MODES, workers: int | None = None
 ) -> list[Run]:
-    """By seed, mode and VMs; the base is told once, as mode `all` with 0 VMs."""
+    """By seed, mode and VMs; the base is shown once, as mode `all` with 0 VMs."""
     tasks = [sweep.Task(f"seed {seed}", partial(_of_seed, seed, costs, modes)) for seed in seeds]
     return [run for found in sweep.run_all(tasks, title="thiao", workers=workers) for run in found]
 

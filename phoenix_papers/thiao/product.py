@@ -4,7 +4,7 @@ Theory of operation
   What decides is production: the batch core places (order `first-fit`, best fit on hosts), and
   `services.executor.core.overcommit` says how many cores a host offers.  What is modelled is the outside: guests that come
   up after 90 s, jobs that share real cores exactly (`sharing`), and OpenNebula's samples of what a host uses.  A
-  department holds all four hosts; nobody else wants them, so there is no provisioner.
+  department holds all four hosts; no other department wants them, so there is no provisioner.
 
 Rules
   1. Hosts, lengths, order, boot, guests and the 0.46 % are those of the thesis (`rules`).  A host has 32 GiB, as there.

@@ -8,9 +8,9 @@ Rules
      a whole node, and a node is a host or one of its n VMs: so each host runs n + 1 jobs at once, the base (n = 0) one.
   2. Stated, two modes: `all`, the VMs are there before the jobs; `incremental`, each host gets one more VM every 4 minutes
      until it has n, the k-th one at 4k minutes.
-  3. Measured there: a job in a VM takes 0.46 % longer; whoever wakes a VM waits 90 s for it, counted as the job's run time; a
+  3. Measured there: a job in a VM takes 0.46 % longer; one that wakes a VM waits 90 s for it, counted as the job's run time; a
      guest takes 5 % of a core for its services even if no job runs (text, section 3.3).
-  4. Chosen: lengths are uniform in [20, 40] minutes, drawn by seed; the order is drawn anew for each run of a seed, as there.
+  4. Chosen: lengths are uniform in [20, 40] minutes, drawn by seed; the order is drawn again for each run of a seed, as there.
   5. b jobs and v guests on c cores run at min(1, c / (b + 0.05 v)) of their speed (`simulate.sharing`).
   6. Cloning (off by default): the file server needs `clone_s` seconds for an image and copies all that are wanted at once, so
      the four VMs that are made at one moment are there four times as late.
@@ -128,7 +128,7 @@ class _Batch:
         host.start((job, virtual), job.work_s * (1.0 + self.costs.overhead if virtual else 1.0))
 
     def _wake(self) -> None:
-        """A VM more on each host, if a job waits for it: nobody wakes a node for nothing."""
+        """A VM more on each host, if a job waits for it: no node is woken for nothing."""
         up_s = self.now + self.costs.boot_s + self.costs.clone_s * HOSTS
         for host in self.hosts[: len(self.queue)]:
             job = self.queue.popleft()
@@ -158,7 +158,7 @@ def shuffled(works: list[float], seed: int, name: str) -> list[float]:
 
 
 def simulated(vms: int, mode: Mode, seed: int, costs: Costs = MEASURED) -> Run:
-    """The batch of this seed with so many VMs on each host."""
+    """The batch of this seed with that many VMs on each host."""
     works = works_s(seed)
     base = _Batch(shuffled(works, seed, "base"), 0, "all", costs).run()
     batch = _Batch(shuffled(works, seed, f"{mode}/{vms}" if vms else "base"), vms, mode, costs)

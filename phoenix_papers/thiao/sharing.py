@@ -1,4 +1,4 @@
-"""Cores that jobs share, exactly: who wants more than there is slows everybody down alike.
+"""Cores that jobs share, exactly: demand beyond what there is slows all jobs down alike.
 
 Rules
   1. A job that is alone on its cores does one second of work in a second.  If all on a host together want w of its c cores and

@@ -1,6 +1,6 @@
 """What each hypervisor can do with a running VM beside ending it: one table, read by the configuration, the cores and the docs.
 
-`suspend`: its memory is saved and its host given up (OpenNebula's `stop`).  `resume_elsewhere`: it goes on, on whatever host.
+`suspend`: its memory is saved and its host given up (OpenNebula's `stop`).  `resume_elsewhere`: it resumes on any host.
 `live_migration`: it moves while it runs.  `cold_migration`: it is saved, moved and resumed by one order.
 `keep_devices`: what is said of the others holds also of a VM that has devices of its host (`Dimension.fixed`).
 

@@ -1,5 +1,5 @@
 """How long a job has from SIGTERM to SIGKILL, and when its host is left then.  One answer for its guest, the executor that ends
-its VM, the scheduler that chooses victims, and everybody who says what that costs a claim.
+its VM, the scheduler that chooses victims, and all who report what that costs a claim.
 
 Theory of operation
   A claim is honoured whatever a job asked for: its host is given up when the notice says so, and granted when it is clear.  So
@@ -9,8 +9,8 @@ Theory of operation
 Rules
   1. A job's own grace (`--grace`) holds, also a shorter one; else the longest that a contract grants its department as a
      borrower, else `policy.grace_s`.
-  2. It may ask for `grace_max_s` of its department; where that is not set, for what it has anyway.  So nobody waits longer
-     for a host than before, until somebody configures it.  What was granted at the door stays, whatever is configured then.
+  2. It may ask for `grace_max_s` of its department; where that is not set, for what it has anyway.  So no department waits
+     longer for a host than before, until that is configured.  What was granted at the door stays, whatever is configured then.
   3. The guest counts from the moment when it sends the signal.  So that a job has all that it asked for, its VM is ended hard
      `HEARD_S` after its grace: for the news to come to it, and its last words from it.  One that asks for no more than its
      department has has no such time on top: there the host is worth more than the last milliseconds.
@@ -33,7 +33,7 @@ HEARD_S: Final = 1.0  # rule 3: a guest asks once a second, and a busy machine e
 
 
 class Leaver(NamedTuple):
-    """A job that has been told to end, and the host that waits for it; it is clear `by` then at the latest (UTC seconds)."""
+    """A job that was asked to end, and the host that waits for it; it is clear `by` then at the latest (UTC seconds)."""
 
     by: float
     job: str
@@ -91,8 +91,8 @@ def leavers(custody: Custody) -> list[Leaver]:
 
 
 def waited_for(custody: Custody, hosts: int) -> list[Leaver]:
-    """For whom somebody waits who lacks so many hosts: it has them when the last one has left.  Of the hosts on their way those
-    come first that are clear at once."""
+    """For which jobs a department waits that lacks `hosts` hosts: it has them when the last one has left.  Of the hosts on
+    their way those come first that are clear at once."""
     found = leavers(custody)
     return found[: max(0, hosts - (len(custody.index.by_state["draining"]) - len(found)))]
 

@@ -1,6 +1,6 @@
-"""What a host really uses (`host.observed`) is worth something until the host begins anew, or a VM is moved to it or from it.
+"""What a host really uses (`host.observed`) is worth something until the host starts over, or a VM is moved to it or from it.
 
-Whoever remembers what was told asks here when to forget it: the executor, which then tells it anew, and the balancer, which
+A service that remembers a report asks here when to forget it: the executor, which then reports again, and the balancer, which
 moves nothing on the strength of it any more.
 """
 

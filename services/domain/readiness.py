@@ -1,6 +1,7 @@
-"""Which instances are ready, by the word of those who watch them: folded from `instance.reported` by whoever wants to know.
+"""Which instances are ready, as reported by those who watch them: folded from `instance.reported` by each service that needs
+it.
 
-An instance serves when it has begun, does not drain, and nobody who watches it says that it is not ready.  Its guest watches
+An instance serves when it has begun, does not drain, and no watcher reports it as not ready.  Its guest watches
 it, and so does every load balancer of its department.
 
 Rules
@@ -31,7 +32,7 @@ class Unready(msgspec.Struct, frozen=True, array_like=True):
 
 
 Watchers = dict[str, Unready]
-Readiness = dict[str, Watchers]  # instance -> those who say that it is not ready; nobody: it is not in it
+Readiness = dict[str, Watchers]  # instance -> those who report it as not ready; without any it has no entry
 
 
 def watcher(fact: InstanceReported) -> str:

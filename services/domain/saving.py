@@ -1,9 +1,9 @@
 """How long saving or moving a VM may take: from the release of its host to a hard end of what is not saved by then (X7).
 
 Rules
-  1. A batch department's own `save_s` holds, else `policy.save_s`, which the loader sets by the hypervisor if nobody says it.
-  2. It is a bound, not a wait: a host is clear as soon as its VMs are saved or have moved.  So it costs whoever waits for the
-     host only where saving fails or hangs.
+  1. A batch department's own `save_s` holds, else `policy.save_s`, which the loader sets by the hypervisor unless it is given.
+  2. It is a bound, not a wait: a host is clear as soon as its VMs are saved or have moved.  So it costs the department that
+     waits for the host only where saving fails or hangs.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ Rules
   1. What cannot be read raises `Unreadable` with a clause that says what would be right.
   2. Times are of one offset from UTC, the whole year: what a zone's summer time does differs between machines and years, and
      a core must decide the same everywhere.
-  3. A span that ends before it begins goes on past midnight; its days are those on which it begins.  24:00 is the end of a day.
-"""
+  3. A span that ends before it begins continues past midnight; its days are those on which it begins.  24:00 is the end of a
+day. """
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _day(text: str) -> int:
 
 
 def offset_s(text: str, hours_max: int = ZONE_MAX_H) -> int:
-    """Of `schedule_zone`: seconds by which its clocks are ahead of UTC, at most so many hours."""
+    """Of `schedule_zone`: seconds by which its clocks are ahead of UTC, at most `ZONE_MAX_H` hours."""
     match = _ZONE.fullmatch(text.strip())
     minutes = int(match[2]) * 60 + int(match[3]) if match and match[1] else 0
     if match is None or minutes > hours_max * 60 or (match[1] and int(match[3]) > 59):

@@ -2,7 +2,7 @@
 
 Theory of operation (InterGrid, 4.1 and 4.3)
   A local lease has an interval; ordinary jobs and best-effort leases make way for it, so only local leases collide with it.
-  Admission says yes or no at once, hours before the scheduler puts the lease on hosts, and nobody knows then on which hosts
+  Admission says yes or no at once, hours before the scheduler puts the lease on hosts, and it is unknown then on which hosts
   the others will stand: some end early, some start late, a lost host moves one, and a lease that runs is not moved.  So a yes
   does not rest on a plan of hosts.  A set of leases is *sound* at an instant if each of them would find its hosts beside all
   the others of that instant, wherever those stand.
@@ -11,13 +11,13 @@ Rules
   1. Accepted is what keeps every instant of its interval sound, for itself and for those accepted before.  Whatever placement
      the scheduler chooses, and in whatever order leases start, the next one finds room: best fit needs no luck.
   2. Conservative, never optimistic: on how many hosts can the others leave too little room for a rank of a size?
-     2.1  A rank spoils at most the one host that it stands on; one that is exclusive spoils it for everybody, and beside a
-          lease that is exclusive everybody does.
+     2.1  A rank spoils at most the one host that it stands on; one that is exclusive spoils it for all, and beside a
+          lease that is exclusive all do.
      2.2  To spoil B hosts by cores the others need all cores but (cores - 1) of each; they have at most
           sum of min(nodes, B) · cores, because the nodes of a lease are on different hosts.  By every other dimension
           that the rank needs likewise.
      Exact for leases of whole hosts, and where one size is asked for; else some sets are refused that best fit could place.
-  3. Only a part of the known hosts may be the department's, nobody knows which: those that cannot hold the rank are counted
+  3. Only a part of the known hosts may be the department's, it is unknown which: those that cannot hold the rank are counted
      as its first ones.
   4. Intervals are half open: one may start when another ends.  What changes only when a lease starts is looked at then.
   5. The earliest start is the wanted time or the end of another lease: between two ends, later is never better.
@@ -102,7 +102,7 @@ class Ground:
 
 
 class Crowd:
-    """The leases of one instant.  `ranks`: of all; `whole`: hosts that are somebody's alone; `shared`: of each dimension what
+    """The leases of one instant.  `ranks`: of all; `whole`: hosts that one lease has alone; `shared`: of each dimension what
     those who share can have on B hosts."""
 
     def __init__(self, parts: Sequence[Shape]) -> None:

@@ -6,7 +6,7 @@ Source: Slurm's association and QOS limits (slurm.schedmd.com/resource_limits.ht
 Rules
   1. A job is counted in up to four *accounts*: its user's, its quality's, its user's within the quality, and the department's.
      All of them must hold.  One whose user is not known (in some logs) is counted in no user's.
-  2. A user's own limit stands instead of everybody's, value by value.
+  2. A user's own limit stands instead of the general one, value by value.
   3. Cores are those that a job asks for on all its nodes; of a job that wants whole hosts too.  Who must bound whole hosts
      bounds `hosts_max`.  Hosts are a job's nodes: two jobs that share a host count two.
 """
@@ -27,7 +27,7 @@ _mosts: Final = attrgetter(*COUNTED)  # of a `UserLimits`
 
 
 class Account(NamedTuple):
-    """`quality` "": whatever it is; `user` "": whoever it is."""
+    """`quality` "": any; `user` "": any."""
 
     quality: str = ""
     user: str = ""
@@ -108,7 +108,7 @@ def limits_of(policy: BatchPolicy, user: str) -> UserLimits:
 
 
 def bounds_on(department: Department, user: str, quality: str) -> Iterator[Bound]:
-    """Rule 1: the accounts of a job that have any limit; the narrowest first, so that it is the one that is told of."""
+    """Rule 1: the accounts of a job that have any limit; the narrowest first, so that it is the one that is reported."""
     policy = department.batch or BatchPolicy()
     known, nothing = policy.quality.get(quality), UserLimits()
     tables = [(Account("", user), limits_of(policy, user))] if user else []

@@ -126,7 +126,7 @@ class ConfigEdge(Edge):
             outcome="granted",
             via="nats",
             user=asked.user,
-            department=subjects.OPERATORS,  # whoever asks: a configuration is their business
+            department=subjects.OPERATORS,  # whichever user asks: a configuration is their business
             role=user.role if user is not None else "",
             peer=found.peer,
             client=found.client,
@@ -146,7 +146,7 @@ class ConfigEdge(Edge):
             request: r.ConfigApply = r.decode("config.apply", data, as_json)
         except r.Malformed as error:
             raise Refused("invalid", error.message, error.field) from None
-        # The hypervisor's, whoever asks (rule 5).
+        # The hypervisor's, whichever user asks (rule 5).
         config = msgspec.structs.replace(request.config, capabilities=self.file.capabilities)
         problems = check_cloud(config)
         if problems:

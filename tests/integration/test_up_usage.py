@@ -220,7 +220,7 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
         spoilt.execute("DELETE FROM jobs")
     assert rows(live) != before
     done = cloud.run("history", "rebuild")
-    assert re.match(r"history made anew up to journal position \d+ in ", done.stdout), done.stderr
+    assert re.match(r"history rebuilt up to journal position \d+ in ", done.stdout), done.stderr
     assert "WARNING" not in done.stderr
     until(lambda: cloud.run("history").returncode == 0, "no answer")
     assert rows(live) == before

@@ -115,7 +115,7 @@ def test_a_record_is_told_in_one_line() -> None:
     ]
     many = AuditRecord(at=7.0, kind="POST /v1/jobs", outcome="refused", via="http", more=3, left_out=4, code="denied")
     assert command.render(msgspec.to_builtins(many)).split("  ", 1)[1] == (
-        "(nobody known)  POST /v1/jobs and 3 more  from http: refused (denied): ; 4 more refusals were not recorded"
+        "(unknown)  POST /v1/jobs and 3 more  from http: refused (denied): ; 4 more refusals were not recorded"
     )
 
 

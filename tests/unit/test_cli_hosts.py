@@ -34,7 +34,7 @@ def row(*running: str, state: str = "held", **given: Any) -> dict[str, Any]:
             3600.0,
             "h3 (hpc): job 12 runs to the end; what still runs there at 2026-11-18T12:06:40Z is ended, as on notice",
         ),
-        ((), "drain", 60.0, "h3: nothing runs there, and hpc gives it back; nobody gets it"),
+        ((), "drain", 60.0, "h3: nothing runs there, and hpc gives it back; it is granted to no department"),
     ],
 )
 def test_what_will_end_and_what_stays_is_said_before(
@@ -44,7 +44,7 @@ def test_what_will_end_and_what_stays_is_said_before(
 
 
 def test_of_a_free_host_nothing_ends() -> None:
-    assert hosts.told(row(state="free"), "cordon", None, NOW) == "h3: nothing runs there; nobody gets it"
+    assert hosts.told(row(state="free"), "cordon", None, NOW) == "h3: nothing runs there; it is granted to no department"
 
 
 def test_of_many_only_some_are_named() -> None:
@@ -107,7 +107,7 @@ def test_who_was_drained_before_one_is_refused_is_said(
     else:
         assert told.splitlines() == [
             f"h3: {hosts.VERBS['drain']}",
-            "h3: nothing runs there, and hpc gives it back; nobody gets it",
+            "h3: nothing runs there, and hpc gives it back; it is granted to no department",
         ]
 
 

@@ -70,7 +70,7 @@ def test_with_a_cloud_it_says_who_uses_which(tmp_path: Path, capsys: pytest.Capt
         ("scaling", "target-tracking"): ["shop"],
     }
     assert "used by:  lab" in told(capsys, "show", "easy")
-    assert "used by:  nobody" in told(capsys, "show", "fcfs")
+    assert "used by:  none" in told(capsys, "show", "fcfs")
 
 
 def test_one_kind_only(capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,8 +59,8 @@ def test_load_in_requests_and_a_missing_signal_are_seen() -> None:
     table, silence = departments.render([WEB]).rsplit("\n", 1)
     assert table.endswith("412.5/s")
     assert silence == (
-        "web: nobody has said since 2026-11-21T12:10:07.000Z how busy its instances are: "
-        "their number is held; see phoenix why web"
+        "web: no load has been reported since 2026-11-21T12:10:07.000Z: "
+        "the number of its instances is held; see phoenix why web"
     )
     well = departments.render([WEB | {"signal_missing_since": None, "utilisation": 0.5}])
     assert well.endswith(" 50 %")

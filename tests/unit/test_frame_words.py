@@ -29,21 +29,6 @@ INSTEAD: Final = {  # pattern -> what to write
 }
 WORST: Final = re.compile(rf"(?<![`{{])\b(?:{'|'.join(INSTEAD)})\b(?!`)", re.IGNORECASE)
 NOT_YET: Final = {
-    "docs": 282,
-    "phoenix/cli": 58,
-    "phoenix/doctor": 5,
-    "phoenix/load": 8,
-    "phoenix/plugin": 1,
-    "phoenix/policy_check": 8,
-    "phoenix/rush": 11,
-    "phoenix/search": 10,
-    "phoenix/simulate": 53,
-    "phoenix/tune": 6,
-    "phoenix/whatif": 12,
-    "phoenix_papers": 34,
-    "schemas": 35,
-    "services/domain": 70,
-    "services/provisioner": 29,
     "services/scheduler": 325,
     "tests": 821,
 }

@@ -250,7 +250,7 @@ def test_windows_and_contracts_are_read_written_and_compared() -> None:
         ('windows_zone = "Europe/Berlin"', "", "summer time is not known"),
         ('windows = ["Mon 08:00-18:00 guarantee 100001"]', "", "they add up to 100001"),
         ("", 'windows = ["daily 20:00-06:00 guarantee 3"]', "should be hours alone"),
-        ("", "notice_s = 0", "nobody loses a host without being asked"),
+        ("", "notice_s = 0", "no department loses a host without notice"),
         ("", "hosts = -1", "should be at least 0"),
         ("", "grace_s = 60", "should be at most policy.kill_s (5)"),
         ("", "deadline_s = 60", "web keeps a host as long as its load needs it"),

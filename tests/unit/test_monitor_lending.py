@@ -54,7 +54,7 @@ def test_without_contracts_it_says_what_that_means() -> None:
     made.settle()
     found = lending.picture(made.custody, Credits(), MORNING)
     text = command.render(found)
-    assert "no contracts: what is idle is lent to whoever can use it" in text
+    assert "no contracts: idle hosts are lent to any department that can use them" in text
     assert "daily 08:00-18:00 guarantee 3 maximum 3 (until Thu 18:00)" in text
     assert found["changes_at"] == EVENING
     assert "Hours change at Thu 18:00 UTC." in text

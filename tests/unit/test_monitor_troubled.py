@@ -81,7 +81,7 @@ async def test_what_the_journal_tells_is_not_said_twice() -> None:
     desk, scheduler, troubled = house()
     scheduler.troubles = [because.SignalMissing(timeout_s=10.0)]
     await troubled.look()
-    assert "nobody has said" not in render([row(desk)])
+    assert "no load has been reported" not in render([row(desk)])
 
 
 async def test_a_department_that_is_removed_takes_its_word_with_it() -> None:

@@ -251,7 +251,7 @@ def test_waiting_ends_with_what_became_of_it(monkeypatch: pytest.MonkeyPatch) ->
     assert deploy._why_not(deploy.wait(Told("replaced"), "web", 2, 9.0)).startswith("another release took the place")
     assert deploy._why_not(deploy.wait(Told("complete"), "web", 3, 9.0)).startswith("another release took the place")
     late = deploy.wait(Told("rolling"), "web", 2, 0.0)
-    assert deploy._why_not(late) == "release 2 is not complete after 0 s (rolling); it goes on"
+    assert deploy._why_not(late) == "release 2 is not complete after 0 s (rolling); it continues"
 
 
 def test_progress_counts_those_that_are_wanted(capsys: pytest.CaptureFixture[str]) -> None:

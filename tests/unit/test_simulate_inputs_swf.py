@@ -122,7 +122,7 @@ def test_a_log_out_of_order_is_sorted_stably_and_numbered_anew(tmp_path: Path) -
     assert [(job.number, job.submit_s, job.user) for job in log.jobs] == [(1, 10.5, "2"), (2, 20, "1"), (3, 20, "3")]
     assert len(log.notes) == 2
     assert "sorted (1 job submitted before the one above)" in log.notes[0]
-    assert "numbered anew, 1 to 3" in log.notes[1]
+    assert "renumbered, 1 to 3" in log.notes[1]
 
 
 @pytest.mark.parametrize("numbers", [(0, 1), (-3, 4), (4, 2)])

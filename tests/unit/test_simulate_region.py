@@ -138,7 +138,7 @@ def test_what_is_over_time_is_left_to_the_next_time(tmp_path: Path) -> None:
     found = region.swept(small, space, tmp_path / "trials", 3, for_s=0.0, workers=1)
     assert (found.rows, found.total) == ([], 6)
     assert region.table(found, tmp_path / "trials").startswith("0 of 6 points of small are finished")
-    assert region.table(found, tmp_path / "trials").endswith("The same command goes on.")
+    assert region.table(found, tmp_path / "trials").endswith("The same command continues.")
 
 
 # ------------------------------------------------------------------------------------------------------------ what is said

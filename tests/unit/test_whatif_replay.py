@@ -283,7 +283,7 @@ def test_departments_that_come_and_go_are_told() -> None:
     new = found.play("new", other)
     assert job_of(new.outcome.jobs, 1).end == "refused"
     told = notes(found, found.play("present"), new, other)
-    assert "lab is new: nobody asked anything of it in the period" in told
+    assert "lab is new: nothing was asked of it in the period" in told
     assert "hpc is not in the new configuration: its jobs end" in told
 
 

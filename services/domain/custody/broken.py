@@ -1,4 +1,4 @@
-"""What broke an attempt, as the reason of its closing: said in one way for jobs and for instances, by whoever tells it."""
+"""What broke an attempt, as the reason of its closing: said in one way for jobs and for instances, by every service."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The invariants of the custody fold, as code: `check()` of PROTOCOL.md for what the journal alone can show.
 
-Called after every step in tests, sampled in production.  What concerns running VMs is checked by whoever sees the world.
+Called after every step in tests, sampled in production.  What concerns running VMs is checked where the world is visible.
 """
 
 from __future__ import annotations

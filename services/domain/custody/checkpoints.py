@@ -1,9 +1,9 @@
 """When a checkpoint counts.  One answer for every reader of `checkpoint.reported`: admission, the batch core, the monitor.
 
 Theory of operation
-  A job says "what I have done until now is safe".  Custody does not read that: it changes nobody's hosts and ends no attempt.
-  So the fact is plain, and never void; what it is worth is settled here, from custody at its place in the journal, and equal
-  for everybody who reads the same journal.
+  A job says "what I have done until now is safe".  Custody does not read that: it changes no holder of a host and ends no
+  attempt. So the fact is plain, and never void; what it is worth is settled here, from custody at its place in the journal, and
+  equal for every reader of the same journal.
 
 Rules
   1. It counts for the unit's latest attempt, until the unit is final: also after that attempt was closed or broken, which is

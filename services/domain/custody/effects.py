@@ -356,7 +356,7 @@ def _take_over(custody: Custody, number: int, vm: Vm) -> None:
     if saved is not None:
         vm.known_as = saved.known_as
         _forget_saved(custody, number)
-    elif vm.rank in custody.index.saved.get(vm.unit, {}):  # it begins anew all the same: what is saved is worth nothing
+    elif vm.rank in custody.index.saved.get(vm.unit, {}):  # it starts over all the same: what is saved is worth nothing
         _forget_saved(custody, custody.index.saved[vm.unit][vm.rank])
     if key is not None:
         before = _drop_vm(custody, key)
@@ -428,7 +428,7 @@ def _is_whole(custody: Custody, unit: Unit) -> bool:
 
 
 def _unsave(custody: Custody, unit: Unit) -> None:
-    """It does not go on where it was: what is saved of it is worth nothing."""
+    """It does not resume where it was: what is saved of it is worth nothing."""
     unit.suspended = unit.resumes = False
     for number in list(custody.index.saved.get(unit.id, {}).values()):
         _forget_saved(custody, number)

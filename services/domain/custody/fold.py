@@ -6,7 +6,7 @@ Theory of operation
   reader of the same journal gives the same verdict.
 
 Rules
-  1. Verdict first, effect second.  `TABLE` has a row for each custody fact; what it does not name concerns nobody here.
+  1. Verdict first, effect second.  `TABLE` has a row for each custody fact; what it does not name does not concern custody.
   2. Time is the running maximum of the envelopes' `at` (S6).
   3. A kind or a rules number that this version does not know stops the reader (S8): `Incompatible`.
 """
@@ -25,7 +25,7 @@ from services.domain.custody.rules import Incompatible
 
 
 class Rule(NamedTuple):
-    """`valid` names the precondition that fails, None if there is none; `effect` None: it is told to others alone."""
+    """`valid` names the precondition that fails, None if there is none; `effect` None: it concerns others alone."""
 
     valid: Callable[[Custody, Any, str], Void | None] | None
     effect: Callable[[Custody, Any, str], None] | None

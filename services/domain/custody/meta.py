@@ -1,4 +1,4 @@
-"""What a core is told beside a fact."""
+"""What a core gets beside a fact."""
 
 from __future__ import annotations
 

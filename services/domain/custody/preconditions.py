@@ -176,7 +176,7 @@ def instance_reported(custody: Custody, fact: f.InstanceReported, _writer: str) 
 
 
 def release_requested(custody: Custody, fact: f.ReleaseRequested, _writer: str) -> Void | None:
-    """Two doors that number at once: the second one numbers anew."""
+    """Two doors that number at once: the second one renumbers."""
     return None if fact.release > custody.state.release_last.get(fact.dept, 0) else Void.RELEASE_NOT_NEWER
 
 

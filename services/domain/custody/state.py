@@ -29,7 +29,7 @@ class Broken(StrEnum):
     HOST_SEIZED = "host_seized"
     HOST_LOST = "host_lost"
     VM_ENDED = "vm_ended"
-    NOT_SAVED = "not_saved"  # a part of what it was to go on with is lost
+    NOT_SAVED = "not_saved"  # a part of what it was to resume with is lost
 
 
 class Host(msgspec.Struct, kw_only=True):
@@ -83,7 +83,7 @@ class Unit(msgspec.Struct, kw_only=True):
     failures: int = 0
     retries: int = 0
     suspended: bool = False  # pending: its VMs are being saved, or are, or move
-    resumes: bool = False  # open: it goes on with them
+    resumes: bool = False  # open: it resumes with them
     life: int = 0  # the attempt with which its present life began; suspended and resumed ones are one life
     exit: int | None = None
     ended_at: float | None = None
@@ -122,7 +122,7 @@ class Vm(msgspec.Struct, kw_only=True):
 
 
 class Saved(msgspec.Struct, kw_only=True):
-    """A VM that is suspended: on no host, and to go on as rank `rank` of a later attempt of its unit."""
+    """A VM that is suspended: on no host, and to be resumed as rank `rank` of a later attempt of its unit."""
 
     unit: str
     attempt: int

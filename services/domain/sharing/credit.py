@@ -1,5 +1,5 @@
-"""What giving hosts back early earns: folded from the journal alone, by the provisioner whose division it moves and by whoever
-shows it.
+"""What giving hosts back early earns: folded from the journal alone, by the provisioner whose division it moves and by the
+services that show it.
 
 Rules
   1. A borrower that releases a host while a notice for it runs has given it back early: by the seconds that were left of the
@@ -7,7 +7,7 @@ Rules
      agreed to counts.  What is seized, lost, or released without notice earns nothing.
   2. Earnings are host-seconds.  Half of them are forgotten in `HALF_LIFE_S`.
   3. A department's weight counts more by what it has earned: fully, half as much again (`BONUS_MAX`), at one hour of all its
-     own hosts.  So nobody's weight grows beyond that, and with the time it is what the file says.
+     own hosts.  So no department's weight grows beyond that, and with the time it is what the file says.
   4. Weights change at moments, the multiples of `PERIOD_S`: between two of them time changes nothing.  Earnings so small that
      the weight would grow by less than `BONUS_MIN` do not count, so that it comes to rest.
 """

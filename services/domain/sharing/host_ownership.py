@@ -3,11 +3,11 @@ custody and configuration.
 
 Rules
   1. A host that its department holds is its own as long as that one holds no more than its own: those it has held longest.
-     What it holds beyond is lent to it.  So a loan is as few hosts as it can be, and nobody's host changes its owner because
-     somebody else's moves; but for a batch department that lends its own and borrows others' for them (`sharing.loans`).
+     What it holds beyond is lent to it.  So a loan is as few hosts as it can be, and no host changes its owner because
+     another department's moves; but for a batch department that lends its own and borrows others' for them (`sharing.loans`).
   2. Which lender such a host is of follows from the numbers (`sharing.loans`); among a borrower's hosts, lenders by name.
      Free and draining hosts belong to whose hosts are missing, by name.
-  3. A host that does not count (absent, lost, cordoned, in quarantine) is nobody's.
+  3. A host that does not count (absent, lost, cordoned, in quarantine) has no owner.
   4. A lent host is due when its department's notice says so, if one runs; else at its contract's deadline, if it has one.
 """
 
@@ -27,8 +27,8 @@ PRESENT: Final = ("free", "held", "draining")
 
 
 class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
-    """`owner` None: nobody's.  `lent`: held by another department than its owner.  Times are UTC seconds; `due_at` None: when
-    its owner wants it and it is idle, or at a notice."""
+    """`owner` None: it has none.  `lent`: held by another department than its owner.  Times are UTC seconds; `due_at` None:
+    when its owner wants it and it is idle, or at a notice."""
 
     host: str
     state: str

@@ -1,15 +1,15 @@
 """Whose hosts they are, and what departments have agreed on lending them: pure arithmetic over the configuration and the time.
 
-For the provisioner that divides the hosts, the executor, and everybody who shows or counts what is lent.
+For the provisioner that divides the hosts, the executor, and all that show or count what is lent.
 
 Rules
   1. A department's own hosts are its guarantee at the hours of now (if guarantees exceed the hosts: web by priority, then
      batch, equals by weight, as the targets have it), and a batch department's also its part by weight of the rest, up to its
-     maximum: largest remainder, ties by name.  What is left, if maxima leave anything, is nobody's.
+     maximum: largest remainder, ties by name.  What is left, if maxima leave anything, has no owner.
   2. Of the contracts that name a pair, in the order of the file, the first one whose hours it is holds.  A pair that is named
      lends nothing at other hours; one that is not named lends whatever is idle, on `policy.notice_s`: without contracts
      everything is as the paper has it.
-  3. `*` stands for every department; nobody lends to itself.
+  3. `*` stands for every department; none lends to itself.
   4. A loan that ends with its contract's hours goes back on the terms of that pair's first contract.
 """
 
@@ -109,7 +109,7 @@ def owned(config: CloudConfig, at: float, usable: int) -> dict[str, int]:
 
 
 def _by_weight(rest: int, room: dict[str, int], weights: dict[str, float]) -> dict[str, int]:
-    """Divide `rest` by weight, nobody above its room: largest remainder, ties by name."""
+    """Divide `rest` by weight, none above its room: largest remainder, ties by name."""
     given, left = dict.fromkeys(room, 0), sorted(name for name in room if room[name] > 0)
     while rest > 0 and left:
         total = sum(weights[name] for name in left)
@@ -159,13 +159,13 @@ def limit(config: CloudConfig, lender: str, borrower: str, at: float) -> int:
 
 
 def notice_s(config: CloudConfig, lender: str, borrower: str, at: float) -> float:
-    """How long before one of `lender`'s own hosts is taken from `borrower` it is told."""
+    """How long before one of `lender`'s own hosts is taken from `borrower` it gets notice."""
     contract = agreed(config, lender, borrower, at)
     return config.policy.notice_s if contract is None or contract.notice_s is None else contract.notice_s
 
 
 def reach(config: CloudConfig, department: str, at: float, usable: int) -> int:
-    """The hosts that `department` could have at `at` at most, were everybody else's idle: its maximum of these hours, its own
+    """The hosts that `department` could have at `at` at most, were all others' idle: its maximum of these hours, its own
     and what contracts lend it."""
     known = config.department(department)
     if known is None:

@@ -8,8 +8,8 @@ Theory of operation
 
 Rules
   1. `fit` finds a flow within the limits that serves the holders in the order given, each as far as that is possible beside
-     the ones before it (augmenting paths: Ford and Fulkerson 1956), and nobody's own are taken without others for them.
-  2. Who is served from whom is the same for the same numbers: its own first, what nobody owns, then lenders by name.
+     the ones before it (augmenting paths: Ford and Fulkerson 1956), and no department's own are taken without others for them.
+  2. Who is served from whom is the same for the same numbers: its own first, hosts without an owner, then lenders by name.
   3. A web department's own are its guarantee: it lends only those that it does not hold.
   4. `loans` tells what is lent now: within the limits as far as they reach, what is beyond (on its way back) after that.
 """
@@ -38,7 +38,7 @@ class Loan(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Hosts: `lent` (lender, borrower), `left` of each owner's, and those of each holder that nobody may lend it."""
+    """Hosts: `lent` (lender, borrower), `left` of each owner's, and those of each holder that no department may lend it."""
 
     lent: dict[Pair, int]
     left: dict[str, int]
@@ -80,7 +80,8 @@ _SOURCE: Final = ("source", "")
 def _graph(
     held: Mapping[str, int], own: Mapping[str, int], usable: int, most: Limit, web: Collection[str]
 ) -> dict[_Node, dict[_Node, int]]:
-    """Node -> what may pass to others from there; nothing does yet.  Nobody's hosts come first, then lenders by name."""
+    """Node -> what may pass to others from there; nothing does yet.  Hosts without an owner come first, then lenders by
+    name."""
     found: dict[_Node, dict[_Node, int]] = {_SOURCE: {}, **{(_HOLDER, name): {} for name in held}}
     owners = {NOBODY: max(0, usable - sum(own.values())), **{name: own[name] for name in sorted(own)}}
     for owner, hosts in owners.items():

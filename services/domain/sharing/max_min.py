@@ -2,7 +2,7 @@
 
 Theory of operation
   Water is poured into vessels as wide as the weights, connected at the bottom: all stand at one level, but for those whose
-  floor is above it and those that are full.  So nobody can have more without taking from somebody who has fewer per weight
+  floor is above it and those that are full.  So none can have more without taking from one that has fewer per weight
   (max-min fairness: Bertsekas and Gallager, Data Networks, 1992, section 6.5; with floors and weights as in Hadoop's
   ComputeFairShares).  Hosts are whole: they are dealt one at a time, as seats are to parties by the divisor method of
   D'Hondt and Jefferson.  Methods of that kind, and no others, never take a seat from anybody because the house grew or a
@@ -10,9 +10,9 @@ Theory of operation
 
 Rules
   1. The k-th host of a part with weight w stands at level k/w.  The lowest level not yet dealt goes first: a fixed order,
-     whatever there is to divide, so with more hosts nobody has fewer.
-  2. At the same level: 1. who had so many before, 2. unique: the name.  What was divided so is divided so again.
-  3. Nobody has fewer than its floor, which is not part of what is divided, nor more than it can use.
+     whatever there is to divide, so with more hosts none has fewer.
+  2. At the same level: 1. the one that had that many before, 2. unique: the name.  What was divided so is divided so again.
+  3. None has fewer than its floor, which is not part of what is divided, nor more than it can use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 def fill(parts: Sequence[Part], count: int) -> dict[str, int]:
-    """Name -> hosts, when `count` hosts are divided beside everybody's least."""
+    """Name -> hosts, when `count` hosts are divided beside the least of all."""
     given = {p.name: p.least for p in parts}
     open_ = [p for p in parts if p.least < p.most]
     if count <= 0:
@@ -60,7 +60,7 @@ def fill(parts: Sequence[Part], count: int) -> dict[str, int]:
 def fill_within(parts: Sequence[Part], count: int, allowed: Callable[[dict[str, int]], bool]) -> dict[str, int]:
     """As `fill`, where not everything that adds up is `allowed`: who can have no more does not hold up the others.
 
-    `allowed`: of what is given; it must allow everybody's least, and whatever is less than something that it allows.  Of flows
+    `allowed`: of what is given; it must allow the least of all, and whatever is less than something that it allows.  Of flows
     from lenders to borrowers, the greatest that each can have beside the others: this is max-min fair (Megiddo 1974)."""
     parts = list(parts)
     while True:

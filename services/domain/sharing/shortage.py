@@ -4,8 +4,8 @@ The provisioner's rules (`services.provisioner.core.policies.phoenix`), told: af
 departments are kept from web always, demanded or not, for batch as a whole; then web by priority, equals by weight.
 
 Rules
-  1. It is told only where it binds: a web department may not keep what it wants (up to its maximum), and all that web does not
-     have is kept.  Else something other is short: notice still runs, or a contract lends no more.
+  1. It is reported only where it binds: a web department may not keep what it wants (up to its maximum), and all that web does
+     not have is kept.  Else something other is short: notice still runs, or a contract lends no more.
   2. Another web department has its hosts by `guarantee`, if it may keep no more than that; else by `priority`, if its own is
      higher, or by `weight`.
 """

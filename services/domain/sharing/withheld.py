@@ -3,9 +3,9 @@
 The provisioner's rules (`services.provisioner.core.policies.contracts`), told.
 
 Rules
-  1. It is told only where it binds: were one host more the department's, no flow within the contracts would give everybody what
+  1. It is reported only where it binds: were one host more the department's, no flow within the contracts would give all what
      it uses.  Then each lender that has hosts of its own left has lent it all that it lends.  Else something other is short.
-  2. From a batch department is withheld what nobody uses; from a web department, which goes before batch, also what batch
+  2. From a batch department is withheld what none uses; from a web department, which goes before batch, also what batch
      departments use beyond their guarantees, of lenders whose contract bounds it.
 """
 
@@ -48,7 +48,7 @@ def withheld(custody: Custody, name: str, at: float) -> tuple[Withheld, ...]:
         return ()
     count = usable(custody, at)
     own, most = owned(config, at, count), limits(config, at)
-    uses, kept = {}, {}  # what everybody has; and of that, what it has by contracts
+    uses, kept = {}, {}  # what each has; and of that, what it has by contracts
     for other in config.departments:
         level = _quota(custody, other.name)
         if other.kind == "batch" and known.kind == "web":

@@ -4,8 +4,8 @@
     job 17 is queued again (attempt 1): the department had to return 2 hosts, and its order of victims (…) chose this job
 
 Rules
-  1. `told` is pure and total: a fact of a newer version, or one with fields missing, is told by its kind and its fields.
-     Nothing is hidden and nothing raises: what is told here is read when something has gone wrong.
+  1. `told` is pure and total: a fact of a newer version, or one with fields missing, is shown by its kind and its fields.
+     Nothing is hidden and nothing raises: this text is read when something has gone wrong.
   2. A sentence begins small and ends without a full stop, as a reason's does (`capital` makes a text of it).
   3. The fact is as in an event: builtins, times as UTC seconds.  `department`: whom the event concerns.
   4. A text that is people's own (a host's reason, a job's progress) is quoted as it is.

@@ -1,16 +1,16 @@
 """What is agreed at one moment, for the targets: own hosts, limits of loans, loans that are due, what early returns earned.
 
-Made anew with the targets, and as good as they are until `until`.  Without contracts and windows it changes nothing.
+Rebuilt with the targets, and as good as they are until `until`.  Without contracts and windows it changes nothing.
 
 Rules
   1. A lender's own hosts come back before weights count (`Claim.own`); what a borrower holds beyond its contract's `deadline_s`
      is not counted as occupied, as far as the lender lacks hosts of its own that it wants and none are on their way: hosts in
-     nobody's hands are taken for those.
+     no department loses hosts for those.
   2. Who must give hosts back has the notice of those who lack hosts: of the pair's contract, where a lender wants its own back,
-     else the policy's; each for as many as it lacks, the shortest first.  What is free or draining is on its way to somebody,
-     in the order of grants, and is not asked for again.  Of several borrowers each is asked as if it were the only one: who
-     claims does not wait for what another one may give.  If nobody lacks any (a window or a contract has ended): that of its
-     lenders.  Where the quota is as low already, only web says it again: on its notice, if what was told is later.
+     else the policy's; each for as many as it lacks, the shortest first.  What is free or draining is on its way to a
+     department, in the order of grants, and is not asked for again.  Of several borrowers each is asked as if it were the only
+     one: who claims does not wait for what another one may give.  If none lacks any (a window or a contract has ended): that of
+     its lenders.  Where the quota is as low already, only web says it again: on its notice, if the earlier one ends later.
   3. A weight counts more by what early returns have earned (`sharing.credit`).
 """
 
@@ -36,7 +36,7 @@ from services.provisioner.core.policies.phoenix import Claim, targets
 
 
 class Notice(NamedTuple):
-    """Down to `hosts`, so many seconds from now.  `reason` None: nothing agreed says why; `claimants`: who wants them."""
+    """Down to `hosts`, in this many seconds from now.  `reason` None: nothing agreed says why; `claimants`: who wants them."""
 
     hosts: int
     seconds: float
@@ -128,7 +128,7 @@ class Agreements:
     # --------------------------------------------------------------------------------------------------------- notice
 
     def notices(self, name: str, hosts: int, wanted: Mapping[str, int]) -> list[Notice]:
-        """What department `name` is told whose quota is to be `hosts`, the shortest notice first; the last one says `hosts`.
+        """The notices to department `name`, whose quota is to be `hosts`, the shortest first; the last one says `hosts`.
         If it is that already: what web lacks of it by now, perhaps nothing.  `wanted`: the targets."""
         config = self.custody.state.config
         if config is None:
@@ -146,7 +146,7 @@ class Agreements:
             last_s = min((lending.notice_s(config, one, name, self.now) for one in lenders), default=policy_s)
         found, level, asking = [], self.custody.held(name), list[str]()
         lacking = self._lacking(config, wanted)
-        if hosts == self.custody.quota(name).hosts:  # between batch departments what was told stands
+        if hosts == self.custody.quota(name).hosts:  # between batch departments a notice stands
             lacking = {d.name: lacking[d.name] for d in config.departments if d.kind == "web" and d.name in wants}
             if not any(lacking.values()):
                 return []
@@ -163,7 +163,7 @@ class Agreements:
         return [*found, self._for(config, name, hosts, Notice(hosts, last_s), asking or short, lenders)]
 
     def _notice_of(self, config: CloudConfig, claimant: str, name: str) -> float:
-        """How long before `claimant` has a host of `name`'s that one is told."""
+        """How long before `claimant` has a host of `name`'s that one gets notice."""
         if self.held.get(claimant, 0) < self.own[claimant]:
             return lending.notice_s(config, claimant, name, self.now)
         return config.policy.notice_s
@@ -173,7 +173,7 @@ class Agreements:
         held = {d.name: self.custody.held(d.name) for d in config.departments}
         beside = sum(
             len(self.custody.cordoned(name)) for name in held
-        )  # they count in what is wanted, and serve nobody
+        )  # they count in what is wanted, and serve no other
         promised = sum(wanted.values()) - beside
         coming = max(0, min(self.usable, promised) - sum(self.held.values()))  # no contract keeps these free
         served = grants(config, held, wanted, coming, self.now)

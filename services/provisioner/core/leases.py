@@ -2,8 +2,8 @@
 
 Theory of operation
   Admission says yes to a lease by the configuration of that moment: an order that keeps its time, hosts that the department may
-  hold, hosts that nobody else may claim.  A configuration that takes one of these away breaks a promise.  The provisioner
-  adopts configurations: it follows the leases (`note`), and names each that one would break (`concerned`).
+  hold, hosts that no other department may claim.  A configuration that takes one of these away breaks a promise.  The
+  provisioner adopts configurations: it follows the leases (`note`), and names each that one would break (`concerned`).
 
 Rules
   1. Concerned are local leases that have not ended, of departments that now have the order `leases`.

@@ -48,7 +48,7 @@ def changes(
 
 
 def _steps(custody: Custody, config: CloudConfig, division: Division, name: str, hosts: int) -> list[Notice]:
-    """Rule 1, and 2: the last step is told for what is wanted only if idle."""
+    """Rule 1, and 2: the last step is announced for what is wanted only if idle."""
     firm, agreements = division.firm, division.agreements
 
     def notices(hosts: int) -> list[Notice]:
@@ -98,8 +98,8 @@ def _why(config: CloudConfig, name: str, hosts: int, web: list[str], *, held: in
 
 def quota_facts(name: str, quota: Quota, hosts: int, held: int, told: list[Lowering]) -> list[f.QuotaChanged]:
     """Rule 1: that the quota becomes `hosts`, and that each of `told` is due then at the latest.  A lowering keeps its deadline
-    also where a shorter notice for fewer hosts comes later: the quota is raised to what is held, and all that are due are told
-    again, with their old deadlines."""
+    also where a shorter notice for fewer hosts comes later: the quota is raised to what is held, and all that are due are
+    announced again, with their old deadlines."""
     if hosts == quota.hosts and all(
         any(n <= each.hosts and due <= each.by for n, due in quota.lowerings) for each in told
     ):

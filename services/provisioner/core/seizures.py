@@ -24,7 +24,7 @@ def overdue(custody: Custody, name: str, now: float) -> list[f.HostSeized]:
     order = sorted(
         (n for n in custody.index.held[name] if n not in beside),
         key=lambda n: (
-            _busy(custody, n),  # 1. those where nobody would be hurt
+            _busy(custody, n),  # 1. those where no job would be hurt
             len(hosts[n].units),  # 2. idle ones, then those with the fewest live attempts
             _grace_s(custody, n),  # 3. those that are left soonest
             n,  # 4. unique: the name

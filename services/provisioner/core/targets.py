@@ -6,8 +6,8 @@ Theory of operation
   (`agreements`), idle hosts are added where a web department wants some (`policies.idle`).
 
 Rules
-  1. A cordoned host serves nobody else, so it is not divided.  Its holder has it beside the others: its quota counts it, and if
-     it uses it, so do its demand, guarantee and maximum.
+  1. A cordoned host serves no other department, so it is not divided.  Its holder has it beside the others: its quota counts
+     it, and if it uses it, so do its demand, guarantee and maximum.
   2. Guarantees and maxima are those of the hours of now, and what is lent is within contracts.
   3. What a web department wants only if it is idle, and holds already, is demand as any other: it stays while it is wanted.
 """
@@ -80,7 +80,7 @@ class Targets:
         return Division(_with(nothing | found, beside), _with(nothing | firm, beside), count, beside, agreements, until)
 
     def _first(self, claims: list[Claim], now: float) -> tuple[str, float]:
-        """Whose turn it is, if it has idle hosts that it cannot use; else nobody's.  And until when."""
+        """Whose turn it is, if it has idle hosts that it cannot use; else None.  And until when."""
         name, until = turns.whose(self.state.waiting, now)
         return next((c.name for c in claims if c.name == name and c.held > c.occupied), ""), until
 

@@ -39,7 +39,7 @@ def follow(waiting: dict[str, float], custody: Custody, fact: f.Fact, meta: Meta
 
 
 def whose(waiting: dict[str, float], now: float) -> tuple[str, float]:
-    """Whose turn it is, or nobody's; and when that may be another one by time alone."""
+    """Whose turn it is, if anyone's; and when that may be another one by time alone."""
     line = sorted((since, name) for name, since in waiting.items())  # unique last key: name
     if len(line) < 2:
         return "", NEVER

@@ -1,18 +1,18 @@
-"""Quotas within contracts: nobody may keep more of another's hosts than that one has agreed to lend.
+"""Quotas within contracts: no department may keep more of another's hosts than that one has agreed to lend.
 
 Rules
   1. Levels are those of `phoenix.targets`, in the same order, and each is filled by weight as far as contracts let it: who can
      have no more does not hold up the others (`sharing.max_min.fill_within`).  What departments keep is a flow from owners to
      holders within the contracts (`sharing.loans`).  Of such flows nothing that is left is wasted: who cannot be raised at its
      turn cannot be raised later, and who is raised later takes nothing from those before.  So no idle host stays with its owner
-     while somebody who waits could borrow it.
+     while a department that waits could borrow it.
   2. Web goes first, beside what each batch department demands of its guarantee and of what its contracts keep from web: its own
      hosts but for those that they lend web departments, as many as these want.  Without that, web would take the hosts of one
      that lends freely, which then borrows those that are not lent to web.
   3. Between batch departments what contracts keep from web counts as far as it is held; where wide jobs take turns, as far as
      it is occupied.
   4. A guarantee is part of what is a department's own, and own hosts need no contract: it is never cut.
-  5. Hosts that no contract lets anybody use stay where they are granted to nobody: their owner has them at once.
+  5. Hosts that no contract lets any department use stay free: their owner has them at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a web department wants only if it is idle: given where no batch department has to end anything for it.
 
 Theory of operation
-  The quotas are worked out without it, then with so many hosts more demanded: the most with which the others keep what they
+  The quotas are worked out without it, then with more hosts demanded: the most with which the others keep what they
   use.  It is a function of levels as the targets are.  It is stable by itself: on what a web department has been given no job
   runs, so the batch departments need no more than what is left, however many jobs wait.
 

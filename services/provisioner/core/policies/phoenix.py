@@ -18,7 +18,7 @@ Rules
      hosts lie in pieces, none of which any department can use, one department is served `first` (whose turn it is: `core`).
      A lender with a contract is served before weights count, up to its own hosts (`own`): what it has lent and is free, or
      overdue (not counted as `occupied` then), comes back to it, unless it is another one's turn.
-  5. What nobody demands stays where it is; what nobody holds goes to batch by weight, within maxima.
+  5. Hosts without demand stay where they are; free hosts go to batch by weight, within maxima.
   6. The quotas never add up to more than the usable hosts.
 """
 
@@ -41,7 +41,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     web: bool
     demand: int
-    if_idle: int = 0  # of a web department: so many more, but idle hosts only (`idle`)
+    if_idle: int = 0  # of a web department: this many more, but idle hosts only (`idle`)
     held: int = 0
     had: int = 0  # of a web department: its quota so far (rule 3)
     occupied: int = 0
@@ -86,12 +86,12 @@ def _share(batch: list[Claim], quota: dict[str, int], rest: int, first: str, dea
     """Divide `rest` among the batch departments, level after level; each level is filled by weight."""
     levels: tuple[Callable[[Claim], int], ...] = (
         lambda c: min(c.guarantee, c.maximum, c.demand),
-        lambda c: min(c.occupied, c.maximum),  # nobody loses an occupied host to a weight
-        # A turn goes before what is somebody's own: of two that have some each, neither would ever have enough for a wide job.
+        lambda c: min(c.occupied, c.maximum),  # no department loses an occupied host to a weight
+        # A turn goes before own hosts: of two departments with some each, neither would ever have enough for a wide job.
         lambda c: min(max(c.demand if c.name == first else 0, c.occupied), c.maximum),
         lambda c: min(max(min(c.own, c.demand), c.occupied), c.maximum),  # what was lent comes back to its owner
         lambda c: min(max(c.demand, c.occupied), c.maximum),
-        lambda c: min(max(c.demand, c.held), c.maximum),  # what nobody demands stays where it is
+        lambda c: min(max(c.demand, c.held), c.maximum),  # hosts without demand stay where they are
         lambda c: c.maximum,
     )
     for level in levels:
