@@ -15,7 +15,7 @@ IMAGE_MAX: Final = 256  # characters; names of OpenNebula images have 128 at mos
 VARIABLE_MAX: Final = 128 << 10  # characters: Linux' MAX_ARG_STRLEN
 VARIABLES_MAX: Final = 1000
 HEALTH_PATH_MAX: Final = 1024
-CONNECTIONS_BUILT_IN: Final = 4  # it works on one request at a time: what waits elsewhere goes to the first free instance
+CONNECTIONS_BUILT_IN: Final = 4  # it works on one request at a time; others wait for the first free instance
 CONNECTIONS_COMMAND: Final = 64  # a program with threads or coroutines that wait for a database more than they compute
 CONTENT_MAX_BYTES: Final = 64 << 10  # of one release as JSON: it stands in the journal, and in every fold
 

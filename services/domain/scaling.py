@@ -9,7 +9,7 @@ Rules
   2. Times are of one offset from UTC, the whole year: what a zone's summer time does differs between machines and years, and
      a core must decide the same everywhere.
   3. A span that ends before it begins continues past midnight; its days are those on which it begins.  24:00 is the end of a
-day. """
+day."""
 
 from __future__ import annotations
 

@@ -46,3 +46,9 @@ def imports(source: ast.AST, own: str = "") -> Iterator[str]:
                 base = ".".join([*own.split(".")[: -node.level], *([base] if base else [])])
             yield base
             yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """What the module of this path imports (`imports`)."""
+    return frozenset(imports(tree(path), module(path)))

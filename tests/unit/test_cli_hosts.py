@@ -44,7 +44,9 @@ def test_what_will_end_and_what_stays_is_said_before(
 
 
 def test_of_a_free_host_nothing_ends() -> None:
-    assert hosts.told(row(state="free"), "cordon", None, NOW) == "h3: nothing runs there; it is granted to no department"
+    assert (
+        hosts.told(row(state="free"), "cordon", None, NOW) == "h3: nothing runs there; it is granted to no department"
+    )
 
 
 def test_of_many_only_some_are_named() -> None:

@@ -4,7 +4,7 @@ has, a host is where it is; `GET /v1/starts`: when jobs start, as their schedule
 Rules
   1. The service that decides explains: of jobs, instances and web departments the scheduler is asked; a batch department's
      hosts and a host's moves involve several services, so they come from the fold (`why_department`, `why_host`).
-     Of a job that has ended nothing remains to be decided: its answer comes from the fold or the history (`why_ended`).
+     Of a job that has ended nothing remains to be decided: its answer comes from the fold or the history.
   2. A name is a job's or an instance's first, then a department's, then a host's, unless `kind` is given.
   3. A department's people see their own jobs and departments; all users see all hosts.
   4. A start that cannot be estimated in time is no failure: then it is left out.
@@ -20,15 +20,18 @@ from typing import Any, Protocol
 import orjson
 from aiohttp import web
 
+from schemas import reasons as because
 from schemas.ids import ELEMENT, JOB
 from services.domain import text as sentences
+from services.domain.custody.state import ENDED_EARLY
 from services.domain.text.starts import when_it_starts
-from services.monitor.explain import why_department, why_ended, why_host
+from services.monitor.explain import why_department, why_host
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.parameters import choice_of
 from services.monitor.parts import in_parts
+from services.monitor.views.times import plain
 from services.monitor.views.views import Views
 from services.runtime.clock import Clock
 
@@ -68,7 +71,7 @@ class Why:
             job = str(view["department"])
         if job is not None:
             self.access.theirs(request, job, missing)
-            ended = why_ended.explain(view) if view is not None else None
+            ended = _ended(view) if view is not None else None
             return json_answer(_of_ended(name, ended)) if ended else await self._of_job(job, name)
         department = self.core.custody.department(name) if kind in ("", "department") else None
         if department is not None:
@@ -171,3 +174,18 @@ def _words(answer: dict[str, Any]) -> dict[str, Any]:
     told = answer.get("told") or []
     spoken = [sentences.capital(word["sentence"]) for word in told]
     return {**answer, "sentences": spoken, "remedies": [word["remedy"] for word in told]}
+
+
+def _ended(view: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """Of a job that is over: how it ended, of an array how many elements ended how; then why its last attempt was closed, if a
+    service or a person decided that.  None: it is not over."""
+    if view.get("ended_at") is None:
+        return None
+    end, counts = str(view["state"]), view.get("counts") or {}
+    params: dict[str, Any] = {"end": end, "ended_at": view["ended_at"]}
+    if counts:
+        params["counts"] = [f"{counts[state]} {state.replace('_', ' ')}" for state in sorted(counts)]
+    if view.get("exit_code") is not None and end not in (ENDED_EARLY, "completed") and not counts:
+        params["exit"] = view["exit_code"]
+    last = (view.get("attempts") or [{}])[-1]
+    return [plain(because.Finished(**params)), *([last["why"]] if last.get("why") else [])]

@@ -30,20 +30,20 @@ from schemas.config import (
     User,
     WebPolicy,
 )
+from schemas.dimensions import DIMENSIONS
 from schemas.releases import HEALTH_PATH_WORDS, health_path_fits, image_fits
-from services.runtime.config import balance as config_balance
-from services.runtime.config import hosts as config_hosts
+from services.domain.constraints import problem as constraint_problem
 from services.runtime.config import lending as config_lending
 from services.runtime.config import limits as config_limits
 from services.runtime.config import machines as config_machines
 from services.runtime.config import policies as config_policies
 from services.runtime.config import scaling as config_scaling
-from services.runtime.config import services as config_services
 from services.runtime.config import web as config_web
 from services.runtime.config.form import NAME_RIGHT, Path_, Problem, ranges, shown, suggestion
 from services.runtime.config.tables import Config
 from services.runtime.log import Level as LogLevel
 
+CLUSTERS_MAX: Final = 1000
 DEPARTMENTS_MAX: Final = 200  # one scheduler process each
 USERS_MAX: Final = 10_000  # one block each in the server's configuration
 SOCKET_PATH_MAX: Final = 107  # bytes: what a socket's address holds
@@ -72,7 +72,7 @@ def check_cloud(cloud: CloudConfig, hosts: int | None = None) -> list[Problem]:
         *_name(cloud.name, ("cloud", "name")),
         *(p for key in _TABLES for p in ranges(getattr(cloud, key), (key,))),
         *_policy(cloud.policy),
-        *config_hosts.check(cloud),
+        *_hosts(cloud),
         *_departments(cloud, hosts),
         *config_lending.check(cloud, hosts),
         *_users(cloud),
@@ -208,8 +208,8 @@ def _batch(batch: BatchPolicy, path: Path_, label: str, able: Sequence[Capabilit
         right = f"should be at most walltime_max_s ({batch.walltime_max_s:g})"
         yield _problem((*path, "walltime_default_s"), batch.walltime_default_s, right, label)
     yield from config_machines.check(batch, path, label, able)
-    yield from config_services.check(batch, path, label)
-    yield from config_balance.check(batch, path, label, able)
+    yield from _services(batch, path, label)
+    yield from _balance(batch, path, label, able)
 
 
 def _web(department: Department, web: WebPolicy, path: Path_) -> Iterator[Problem]:
@@ -337,3 +337,59 @@ def _listeners(config: Config, processes: Sequence[str], agents: Sequence[str]) 
             yield _problem(path, address, f"should be free: {taken[address]} listens there")
         else:
             taken[address] = ".".join(str(p) for p in path)
+
+
+def _hosts(cloud: CloudConfig) -> Iterator[Problem]:
+    hosts = cloud.hosts
+    if hosts.quarantine_max_s < hosts.quarantine_s:
+        yield _host_problem(
+            "quarantine_max_s", hosts.quarantine_max_s, f"should be at least quarantine_s ({hosts.quarantine_s:g})"
+        )
+    if hosts.monitor_lost_s and hosts.monitor_lost_s <= hosts.monitor_late_s:
+        right = f"should be 0 (never), or more than monitor_late_s ({hosts.monitor_late_s:g}): a late host is set apart first"
+        yield _host_problem("monitor_lost_s", hosts.monitor_lost_s, right)
+    if hosts.overcommit_margin > hosts.overcommit_below:
+        right = f"should be at most overcommit_below ({hosts.overcommit_below:g}), or it never begins again"
+        yield _host_problem("overcommit_margin", hosts.overcommit_margin, right)
+    for key in ("use", "overcommit_use"):
+        wrong = constraint_problem(getattr(hosts, key))
+        if wrong:
+            yield _host_problem(key, getattr(hosts, key), wrong)
+    if len(hosts.clusters) > CLUSTERS_MAX or not all(hosts.clusters):
+        yield _host_problem(
+            "clusters", list(hosts.clusters), f"should be names of at most {CLUSTERS_MAX} clusters, none empty"
+        )
+
+
+def _host_problem(key: str, value: object, right: str) -> Problem:
+    return Problem(path=("hosts", key), found=shown(value), right=right)
+
+
+def _services(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
+    def problem(key: str, value: object, right: str) -> Problem:
+        return Problem(path=(*path, key), found=shown(value), right=right, label=label)
+
+    if batch.order == "svmsched" and not batch.services:
+        example = "should name the services and their weights, for example services = { jivaro = 65, bof = 19 }"
+        yield problem("services", "none", example)
+    if batch.order != "svmsched" and batch.services:
+        yield problem("services", ", ".join(batch.services), 'should be with order = "svmsched": no other shares hosts')
+    for name in batch.services:
+        if not ids.is_department(name):
+            yield problem("services", name, NAME_RIGHT)
+    (first, weight), *rest = ((each.weight, getattr(batch, each.weight)) for each in DIMENSIONS)
+    if not math.isclose(weight + sum(value for _, value in rest), 1.0, abs_tol=1e-9):
+        others = ", ".join(f"{name} ({value:g})" for name, value in rest)
+        yield problem(first, weight, f"should be 1 together with {others}")
+
+
+def _balance(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
+    balance = batch.balance
+
+    def problem(key: str, right: str) -> Problem:
+        return Problem(path=(*path, "balance", key), found=shown(getattr(balance, key)), right=right, label=label)
+
+    if balance.low >= balance.high:
+        yield problem("low", f"should be less than high ({balance.high:g})")
+    if balance.enabled and "live_migration" not in able:
+        yield problem("enabled", "should be false: the hypervisor of this cloud cannot move a VM while it runs")
