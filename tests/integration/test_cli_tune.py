@@ -93,6 +93,7 @@ def test_the_best_are_judged_on_what_they_were_not_tuned_on(tmp_path: Path, caps
     assert "VERDICT" in out
 
 
+@pytest.mark.long
 def test_another_world_is_tuned_on_and_not_held_out_then(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = [*written(tmp_path, "[axis]\ncluster.hosts = [200]\n"), *GOAL, "--on", "generated 2"]
     found = searched(words, capsys, "--holdout", "seeds=2")

@@ -8,6 +8,8 @@ import socket
 import time
 from urllib.parse import urlsplit
 
+import pytest
+
 from schemas import facts as f
 from services.scheduler.core.web.core import WebCore
 from services.scheduler.edge.web import WebEdge
@@ -40,6 +42,7 @@ def signals(first_at: float) -> list[bytes]:
     return [signal(first_at + number * 1e-6) for number in range(BURST)]
 
 
+@pytest.mark.long
 async def test_a_burst_costs_the_scheduler_neither_its_connection_nor_its_lead(here: World) -> None:
     service = await scheduler(here, "web")
     core, edge = service.core, service.edges[0]

@@ -27,6 +27,7 @@ from services.monitor.core.monitor import MonitorCore
 from services.monitor.views.usage import EVER, usage
 from services.scheduler.core.batch.core import BatchCore
 from tests.properties.test_multi_factor import USERS, play, world_of
+from tests.support.examples import few
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud, web
 
@@ -241,7 +242,7 @@ def test_it_is_the_integral(steps: list[tuple[str, int, int]], on_reclaim: str) 
     assert hpc["submitted"] == len(world.custody.state.units)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, st.integers(0, 60), st.integers(0, 10_000_000))
 def test_replay_is_live(steps: list[tuple[str, int, int]], cut: int, later_s: int) -> None:
     world = house()

@@ -29,6 +29,7 @@ from services.monitor.history.schema import dump
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.policies.registry import ORDERS
 from tests.properties.test_scheduler_cores import BOUNDS, KINDS, hpc, pick, play
+from tests.support.examples import few
 from tests.support.world import World
 from tests.unit.frame_cores import cores
 
@@ -114,7 +115,7 @@ def change(world: World, what: str, a: int, b: int) -> None:
         world.write("admission", fact)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(st.sampled_from([*ORDERS, "multi-factor"]), BOUNDS, STEPS)
 def test_a_fact_of_an_array_is_worth_what_one_for_each_element_is(
     order: str, bounds: dict[str, Any], steps: list[tuple[str, int, int]]

@@ -15,6 +15,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.facts import Disposal
 from services.domain.custody.checkpoints import counts
+from tests.support.examples import few
 from tests.support.scheduling import cluster, core
 from tests.support.world import World
 from tests.unit.test_checkpoints import candidate, says
@@ -85,7 +86,7 @@ def act(world: World, job: str, truth: Truth, what: str, number: int) -> None:
 NO_LIFE = [(what, 0) for what in ("anew", "save", "requeue", "place", "begin", "suspend", "save")]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=few(75, searching=150), deadline=None)
 @example(steps=NO_LIFE)
 @given(steps=STEPS)
 def test_what_is_lost_is_what_was_run_since_the_last_checkpoint(steps: list[tuple[str, int]]) -> None:

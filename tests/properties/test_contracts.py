@@ -32,6 +32,7 @@ from services.provisioner.core.policies.contracts import targets_within
 from services.provisioner.core.policies.phoenix import Claim
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
+from tests.support.examples import few
 from tests.support.world import World, batch, cloud, web
 
 
@@ -141,7 +142,7 @@ def test_what_contracts_keep_from_web_it_does_not_get_by_way_of_others(given: Ag
         assert quota[claim.name] >= min(given.own[claim.name] - sum(lent.values()), uses)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=few(200, searching=400), deadline=None)
 @given(agreed())
 @example(AND_IDLE)
 def test_web_that_wants_a_host_more_takes_one_at_most(given: Agreed) -> None:

@@ -29,6 +29,7 @@ from services.domain.timetable import Ground, Slot, Timetable
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.order_leases_seats import Seats
 from services.scheduler.core.policies.preemption_costs import Cost, cheapest_first
+from tests.support.examples import few
 from tests.support.leases import external, lease, settle, site, told, until
 from tests.support.scheduling import core
 from tests.support.world import START, World
@@ -106,7 +107,7 @@ def told_story(steps: list[Step], **policy: Any) -> Story:
     return story
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, POLICIES, st.booleans())
 def test_p74_accepted_leases_begin_and_end_on_time(steps: list[Step], victims: str, suspend: bool) -> None:
     story = told_story(steps, victims=victims, suspend=suspend)
@@ -119,7 +120,7 @@ def test_p74_accepted_leases_begin_and_end_on_time(steps: list[Step], victims: s
         assert slot.lease not in ended or ended[slot.lease] == slot.end - START
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, st.lists(st.booleans(), min_size=14, max_size=14), POLICIES, st.booleans())
 def test_p79_a_lease_that_is_too_wide_keeps_nobody(
     steps: list[Step], beside: list[bool], victims: str, suspend: bool
@@ -140,7 +141,7 @@ def test_p79_a_lease_that_is_too_wide_keeps_nobody(
     assert not any(because.fields(x.why).get("job") in wide for _, x in told(world, f.AttemptClosed))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, POLICIES)
 def test_p75_only_best_effort_makes_way_and_no_more_than_needed(steps: list[Step], victims: str) -> None:
     story = Story(site(HOSTS, victims=victims))
@@ -170,7 +171,7 @@ def nobody_could_stay(scheduler: BatchCore, now: float) -> None:
             seats.gone[unit] = since
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, POLICIES)
 def test_p76_nothing_is_lost_and_everybody_runs_in_the_end(steps: list[Step], victims: str) -> None:
     story = told_story(steps, victims=victims)
@@ -197,7 +198,7 @@ def test_p77_the_ends_of_alpha_are_the_simple_policies(pairs: list[tuple[int, in
     assert cheapest_first(costs, both) == cheapest_first(shuffled, both)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(STEPS, POLICIES, st.floats(0, 1))
 def test_p78_between_its_moments_time_starts_nothing(steps: list[Step], victims: str, part: float) -> None:
     story = Story(site(HOSTS, victims=victims))

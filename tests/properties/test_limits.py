@@ -17,13 +17,16 @@ from hypothesis import strategies as st
 from schemas.config import BatchLimits, Department, Quality, UserLimits
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.registry import ORDERS
+from tests.support.examples import few
 from tests.support.scheduling import core
 from tests.support.world import World, batch, cloud
 
 NAMES = sorted([*ORDERS, "multi-factor"])
 USERS = ("ann", "bob", "cyd")
-few = st.one_of(st.none(), st.integers(4, 12))
-LIMITS = st.builds(UserLimits, jobs_running_max=st.one_of(st.none(), st.integers(1, 3)), cores_max=few, hosts_max=few)
+amount = st.one_of(st.none(), st.integers(4, 12))
+LIMITS = st.builds(
+    UserLimits, jobs_running_max=st.one_of(st.none(), st.integers(1, 3)), cores_max=amount, hosts_max=amount
+)
 JOB = st.tuples(
     st.sampled_from(USERS),
     st.sampled_from(("", "q")),
@@ -116,7 +119,7 @@ def test_no_limit_is_exceeded_and_nobody_waits_for_anothers(data: st.DataObject,
     assert "pending" not in world.states().values()  # L3, of those that are left
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=few(30, searching=60), deadline=None)
 @given(st.data(), st.sampled_from(NAMES), STEPS)
 def test_in_the_end_everything_has_run(data: st.DataObject, order: str, steps: list[Any]) -> None:
     """L3."""

@@ -23,6 +23,7 @@ from schemas import reasons as because
 from schemas.ids import sort_key
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.registry import ORDERS
+from tests.support.examples import few
 from tests.support.world import World, batch, cloud
 
 NAMES = sorted(({*ORDERS} - {"leases"}) | {"multi-factor"})  # there best-effort makes way for leases alone
@@ -172,7 +173,7 @@ def test_no_jobs_can_end_each_other_for_ever(order: str, bounds: dict[str, Any],
     assert set(world.states().values()) <= {"completed", "timeout"}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=few(60, searching=120), deadline=None)
 @given(st.sampled_from([name for name in NAMES if name != "conservative"]), STEPS)
 def test_production_starts_as_if_best_effort_were_not_there(order: str, steps: list[Any]) -> None:
     """G4.  In the second world the same best-effort is held."""

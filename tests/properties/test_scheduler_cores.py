@@ -26,6 +26,7 @@ from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies.registry import ORDERS
 from services.scheduler.core.web.core import WebCore
+from tests.support.examples import few
 from tests.support.world import World, batch, cloud, web
 
 HOSTS = ("h1", "h2", "h3", "h4")
@@ -35,7 +36,7 @@ KINDS = (
     *("quota", "grant", "lose", "cordon", "drain", "uncordon", "rest", "time", "decide", "decide", "decide"),
 )
 STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 7), st.integers(0, 7)), min_size=5, max_size=60)
-RELAXED = settings(max_examples=80, deadline=None)
+RELAXED = settings(max_examples=few(40, searching=80), deadline=None)
 
 
 BOUNDS = st.sampled_from(

@@ -25,6 +25,7 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.domain.custody.rules import RULES
 from services.scheduler.core.web.core import WebCore
+from tests.support.examples import few
 from tests.support.world import NullCore, World, cloud, web
 
 NOT_NEEDED = (because.ScaleDown, because.ScaledByPerson)
@@ -244,7 +245,7 @@ def about_hosts(world: World, what: str, name: str, level: float) -> None:
         world.write("executor", f.VmEnded(unit=vm.unit, attempt=vm.attempt, rank=vm.rank, why="gone"))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=few(30, searching=50), deadline=None)
 @example(
     CONFIGS[0], 0, [("scale", 7, 0.0), ("config", 4, 0.0)]
 )  # no signal: it wants the 7 that it had, and there are 6

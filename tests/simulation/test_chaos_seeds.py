@@ -145,6 +145,7 @@ def test_the_same_seed_tells_the_same_story() -> None:
 # --------------------------------------------------------------------------------------------------------------- mutants
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_caught(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for owner, name, wrong in MUTANTS[mutant]:

@@ -158,6 +158,7 @@ def test_the_claim_is_judged_by_both_benefits() -> None:
     assert [claim["holds"] for claim in phoenix_cloud.judged(runs, ("the jobs",))] == [None, None]
 
 
+@pytest.mark.long
 @pytest.mark.traces(traces.SDSC_BLUE, traces.WORLD_CUP)
 def test_the_named_example_keeps_both_benefits_at_150_nodes() -> None:
     """docs/explanation/experiments.md, "Below the paper"."""

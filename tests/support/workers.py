@@ -2,7 +2,8 @@
 
 Rules
   1. Tests that share a set-up of their file (`scope="module"`: mostly a whole cloud) stay on one worker: else each worker makes
-     one.  Other tests of real software and of the simulation go one by one, since some of them are long; all others by file.
+     one.  Other tests of real software and of the simulation go one by one, since some of them are long; all others by file,
+     but those that read the whole source stay together, since reading it takes longer than looking at it.
   2. The longest come first, so that nobody waits for one at the end.
   3. Tests of real software mostly wait, all others compute: both are begun in proportion, so that neither the processors stand
      still nor everything that has deadlines runs at once.
@@ -18,10 +19,12 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT: Final = Path(__file__).parents[2]
 WAITING: Final = "tests/integration/"
+SOURCE: Final = "tests/unit/test_frame"  # the beginning of the files that read the whole source
 ONE_BY_ONE: Final = (WAITING, "tests/simulation/")
 SHARED_S: Final = 12.0  # of a file with a set-up
 SINGLE_S: Final = 1.5  # of a test that goes by itself
 FILE_S: Final = 0.8
+SOURCE_S: Final = 30.0
 # Measured, where it is far more than that; of a file, or of each of its tests.
 LONG_S: Final = {
     "tests/integration/test_up_failures.py": 35.0,
@@ -65,11 +68,15 @@ def shares(file: str) -> bool:
 def unit_of(test: str) -> str:
     """Rule 1: what goes to one worker, the file or the test."""
     file = test.partition("::")[0]
+    if file.startswith(SOURCE):
+        return SOURCE
     return test if file.startswith(ONE_BY_ONE) and not shares(file) else file
 
 
 def seconds(unit: str) -> float:
     """About how long it takes."""
+    if unit == SOURCE:
+        return SOURCE_S
     file, _, test = unit.partition("::")
     return LONG_S.get(file, SINGLE_S if test else SHARED_S if file.startswith(WAITING) else FILE_S)
 

@@ -45,6 +45,7 @@ def test_with_preemption_every_local_lease_begins_on_time_and_without_some_do_no
     all_are_on_time_with_preemption_alone(runs())
 
 
+@pytest.mark.long
 @pytest.mark.traces(intergrid.LOG)
 def test_with_preemption_every_local_lease_begins_on_time_with_the_papers_log_as_well() -> None:
     log = traces.find(intergrid.LOG)

@@ -17,6 +17,7 @@ ALONE = "tests/integration/test_up_site.py"
         (f"{ALONE}::test_a", f"{ALONE}::test_a"),
         ("tests/simulation/test_worlds.py::test_a[1::2]", "tests/simulation/test_worlds.py::test_a[1::2]"),
         ("tests/unit/test_workers.py::test_a", "tests/unit/test_workers.py"),
+        ("tests/unit/test_frame_words.py::test_a", "tests/unit/test_frame"),
     ],
 )
 def test_what_shares_a_set_up_stays_together(test: str, unit: str) -> None:
