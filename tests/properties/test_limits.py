@@ -48,7 +48,7 @@ def departments(draw: st.DrawFn, order: str) -> Department:
     policy["limits"] = BatchLimits(**msgspec.structs.asdict(every), users=own)
     policy["quality"] = {"q": Quality(each_user=draw(LIMITS), together=draw(LIMITS), priority=draw(st.integers(-2, 2)))}
     department = batch("hpc", **policy)
-    return msgspec.structs.replace(department, maximum_cores=draw(few))
+    return msgspec.structs.replace(department, maximum_cores=draw(amount))
 
 
 def world_of(department: Department) -> World:
