@@ -25,6 +25,7 @@ from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.core.state.room import Free
 from services.scheduler.core.state.shape import Place
+from tests.support import examples
 from tests.support.leases import begun, external, lease, site, until
 from tests.support.scheduling import core, reservations
 from tests.support.world import World
@@ -252,7 +253,7 @@ def play(seed: int) -> list[Start]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples.few(30, searching=60)))
 def test_the_queue_starts_as_where_each_is_tried_in_turn(seed: int) -> None:
     for number in range(4):
         play(4 * seed + number)

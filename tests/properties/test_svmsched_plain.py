@@ -28,6 +28,7 @@ from services.scheduler.core.state.forecast import Ending
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.core.state.room import Room
 from services.scheduler.core.state.shape import Place, Shape
+from tests.support import examples
 from tests.support.scheduling import core, reservations
 from tests.support.services import shared
 from tests.support.world import World
@@ -324,7 +325,7 @@ def play(seed: int) -> list[Started]:
     return found
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples.few(30, searching=60)))
 def test_elections_are_as_where_each_looks_at_everybody(seed: int) -> None:
     for number in range(5):
         play(5 * seed + number)

@@ -21,13 +21,12 @@ from tests.simulation.worlds_lands import Violation
 from tests.support.mutants import without_precondition
 
 SECONDS_MAX = 220.0  # each takes some ten on a machine that does nothing else; the watchdog of a test has 240
-WHOLE = ("1-spike", "2-cancel")
 # Every order of so many first steps; all of them in `make worlds`.
 BEGUN = {"1-crash": 25, "p2-two-batch": 20, "p2-serving-spike": 18}
 LEAST_STATES = 5000  # fewer would mean that an action is never possible any more
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", [pytest.param("1-spike", marks=pytest.mark.long), "2-cancel"])
 def test_every_order_is_safe_and_ends(name: str) -> None:
     search = Search(World(WORLDS[name]), stories=False)
     whole = search.run(SECONDS_MAX)

@@ -19,7 +19,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 ROOT: Final = Path(__file__).parents[2]
 WAITING: Final = "tests/integration/"
-SOURCE: Final = "tests/unit/test_frame"  # the beginning of the files that read the whole source
+SOURCE: Final = "tests/unit/test_frame"  # the whole source is read by files that begin so, and by one more
+READS_SOURCE: Final = (SOURCE, "tests/unit/test_broker_client.py")
 ONE_BY_ONE: Final = (WAITING, "tests/simulation/")
 SHARED_S: Final = 12.0  # of a file with a set-up
 SINGLE_S: Final = 1.5  # of a test that goes by itself
@@ -68,7 +69,7 @@ def shares(file: str) -> bool:
 def unit_of(test: str) -> str:
     """Rule 1: what goes to one worker, the file or the test."""
     file = test.partition("::")[0]
-    if file.startswith(SOURCE):
+    if file.startswith(READS_SOURCE):
         return SOURCE
     return test if file.startswith(ONE_BY_ONE) and not shares(file) else file
 
