@@ -9,7 +9,7 @@ from schemas.dimensions import DIMENSIONS, NEWEST, is_fixed, scarcity, under, vm
 from schemas.size import FIELDS, NOTHING, TAKEN, Size, size_of, total
 from services.domain.custody.rules import RULES, RULES_KNOWN
 from services.domain.shape import Shape
-from services.scheduler.core.state.room import Free
+from services.scheduler.core.state.room import Free, Room
 
 PLACES = range(len(FIELDS))
 TEN = Size(*(10 for _ in FIELDS))
@@ -41,6 +41,10 @@ def test_a_host_offers_a_rank_room_in_each_dimension(place: int) -> None:
     offers = Free.of(True, TEN)
     assert offers.fits(Shape(1, TEN))
     assert not offers.fits(Shape(1, TEN.plus(one(place))))
+    room = Room(())
+    room.offer("a", offers)
+    assert room.fits(Shape(1, TEN))
+    assert not room.fits(Shape(1, TEN.plus(one(place))))
     assert offers.beside(Shape(1, one(place, 4))).size[place] == 6
     assert offers.after(Shape(1, one(place, 4))).size[place] == 14
 
