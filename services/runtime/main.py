@@ -86,7 +86,6 @@ def run(
         configure(config.runtime.level_of(name), config.runtime.log_format, service=name, instance=options.instance)
         gc.set_threshold(*GC_THRESHOLDS)
         gc.freeze()  # what has been imported stays
-        gc.enable()  # (`services`)
         service = build(config, options)
     except ConfigError as error:
         print(error, file=sys.stderr)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import gc
 import sys
 from pathlib import Path
 from typing import Final
@@ -32,7 +31,6 @@ def main() -> int:
         print(error, file=sys.stderr)
         return int(Exit.USAGE)
     configure(config.runtime.level_of("monitor"), config.runtime.log_format, service="monitor", instance="rebuild")
-    gc.enable()  # (`services`)
     try:
         print(asyncio.run(_rebuild(config)))
     except Stop as stop:
