@@ -1,5 +1,5 @@
 #!/bin/sh
-# Debian packages without installing them: programs that tests and the demo use, for whoever is not root.
+# Debian packages without installing them: programs that tests and the demo use, for users other than root.
 #
 #   sh deploy/tools.sh [--own] [--into DIR] TOOL...     DIR: .tools of this checkout
 #

@@ -4,7 +4,7 @@
 #   sh deploy/prometheus/try.sh [MONITOR_URL [OPTION...]]     without it: that of `phoenix status`; options are Prometheus' own
 #
 # It listens on 127.0.0.1:9090 (PORT=9091 for another one) and ends with Ctrl-C; its series are in a temporary directory.
-# Alerts are shown and sent to nobody: an Alertmanager of this machine is somebody's.  ALERTMANAGER=127.0.0.1:9093 names one.
+# Alerts are shown and not sent: an Alertmanager on this machine has an owner.  ALERTMANAGER=127.0.0.1:9093 names one.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)

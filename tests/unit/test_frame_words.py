@@ -1,4 +1,5 @@
-"""The worst words of a translation stand in no docstring, comment, string or document (CONTRIBUTING, rule 14).
+"""The worst words of a translation stand in no docstring, comment, string or document, in no file of `deploy` and not on the
+page (CONTRIBUTING, rule 14).
 
 What has not been rewritten yet is in NOT_YET with the number of its bad places: the number may only fall, and a folder without
 any leaves the list.  Machines do not know, say, hear or wish, but those words have right uses: only these are banned.
@@ -28,16 +29,28 @@ INSTEAD: Final = {  # pattern -> what to write
     r"go(?:es)? on": "continues, resumes, keeps …ing",
 }
 WORST: Final = re.compile(rf"(?<![`{{])\b(?:{'|'.join(INSTEAD)})\b(?!`)", re.IGNORECASE)
+SHIPPED: Final = (
+    ".cfg",
+    ".conf",
+    ".html",
+    ".js",
+    ".json",
+    ".lua",
+    ".service",
+    ".sh",
+    ".toml",
+    ".yml",
+)  # read by people
 NOT_YET: Final = {
-    "services/scheduler": 325,
-    "tests": 821,
+    "services/scheduler": 324,
+    "tests": 792,
 }
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Lines with prose and their numbers: of Python comments and strings, of documents all."""
     content = (ROOT / path).read_text(encoding="utf-8")
-    if path.suffix == ".md":
+    if path.suffix != ".py":
         yield from enumerate(content.splitlines(), 1)
         return
     for token in tokenize.generate_tokens(io.StringIO(content).readline):
@@ -55,8 +68,10 @@ def bad_places(path: Path) -> list[str]:
 def by_folder() -> dict[str, list[str]]:
     """Folders of the product by their first two parts, `docs` and `tests` as wholes -> their bad places."""
     found: dict[str, list[str]] = {"docs": [], "tests": []}
+    places = (ROOT / "deploy", ROOT / "services" / "monitor" / "http" / "page")
+    shipped = (path for place in places for path in place.rglob("*") if path.suffix in SHIPPED)
     documents = (*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md")
-    for path in (*sources(*PRODUCT, "tests"), *(path.relative_to(ROOT) for path in documents)):
+    for path in (*sources(*PRODUCT, "tests"), *(path.relative_to(ROOT) for path in (*documents, *shipped))):
         if path.name == Path(__file__).name:
             continue
         folder = "docs" if path.suffix == ".md" else path.parts[0]

@@ -2,10 +2,10 @@
 // Hosts by owner over time as stacked areas, and the web load on them as lines with an axis of their own on the right.
 //
 // Rules
-//   1. Areas are steps: a host is held or not, there is nothing in between. A load is a line; where nobody told it, a gap.
+//   1. Areas are steps: a host is held or not, there is nothing in between. A load is a line; where it was not reported, a gap.
 //   2. Lines are drawn in the colour of the text with a rim of the surface's, so that they are seen on every area; the second
 //      department's is dashed, the third's dotted; what is wanted is thinner than what serves.
-//   3. A band that is high enough where it ends has its name there: colours alone would not tell everybody whose it is.
+//   3. A band that is high enough where it ends has its name there: colours alone would not tell every reader whose it is.
 //   4. The pointer, or the arrow keys when the chart has the focus, move a line whose values are said in words; a table with at
 //      most ROWS moments says the same to screen readers.
 //   5. The axis begins at the range's beginning or with the first point, if the cloud is younger.
@@ -37,7 +37,7 @@ const LEAST = { requests_per_s: 10, utilisation: 1, instances: 4 }; // the axis 
 const POINTS = 240;
 const EDGE_S = 5; // inside the range: at its very edge the answer would be the next coarser one
 const ROWS = 12;
-const TABLE_MS = 60_000; // the table stays as it is for so long: somebody may be reading it
+const TABLE_MS = 60_000; // the table stays as it is for this long: a user may be reading it
 const DASH = ["none", "7 4", "2 4"];
 const LABELLED = 18; // px: a band of this height has room for its name
 const TOP = 14;
@@ -53,7 +53,7 @@ export class Chart {
     this.metric = "requests_per_s";
     /** @type {import("./series.js").Series | null} what the monitor has told */ this.kept = null;
     /** @type {import("./series.js").Series | null} what is drawn: with a point of now */ this.series = null;
-    /** @type {number | null} the moment that is told */ this.moment = null;
+    /** @type {number | null} the moment that is shown */ this.moment = null;
     this.tabled = 0;
     this.box = el("chart");
     this.size = { width: 0, height: 0 }; // asked of the document in each frame it would cost a layout

@@ -2,7 +2,7 @@
 // The stream of decisions, newest first.
 //
 // Rules
-//   1. While somebody reads (the pointer is over the list, the focus in it, or it is scrolled) nothing moves: what comes is
+//   1. While a user reads (the pointer is over the list, the focus in it, or it is scrolled) nothing moves: what comes is
 //      counted on a button that brings it.
 //   2. What is decided of many at once is one line (bursts.js), which opens. At most SHOWN lines are in the document; the model
 //      keeps some more for the filter.
@@ -15,7 +15,7 @@ import { clock, count, number, whole } from "./format.js";
 import { told } from "./links.js";
 
 const SHOWN = 120;
-const FRESH = 3; // so many new lines are shown to be new: more would be a flicker, and work for nobody
+const FRESH = 3; // how many new lines are shown as new: more would be a flicker, and wasted work
 const NAMED = 4; // of the others of a line
 
 export class Decisions {
@@ -57,7 +57,7 @@ export class Decisions {
     return this.over || this.list.contains(document.activeElement) || this.scrolled;
   }
 
-  /** @param {boolean} [anyway] also while somebody reads */
+  /** @param {boolean} [anyway] also while a user reads */
   draw(anyway = false) {
     this.options();
     const of = this.filter.value;

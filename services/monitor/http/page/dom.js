@@ -2,8 +2,8 @@
 // Elements from data. Names of jobs, users and hosts are other people's words:
 //   1. Text gets into the page as text nodes alone. Nothing in this page assigns markup (tests/unit/test_page_files.py).
 //   2. Attributes are set by name from this code; an `on…` attribute is a listener, never text. An `href` is a fragment.
-//   3. Characters that nobody sees, or that turn a line's direction, are shown by their number.
-//   4. Lists are changed, not made anew (`keyed`): what has the focus keeps it, and what is unchanged is not touched.
+//   3. Invisible characters, and those that turn a line's direction, are shown by their number.
+//   4. Lists are changed, not rebuilt (`keyed`): what has the focus keeps it, and what is unchanged is not touched.
 
 import { shown } from "./hidden.js";
 

@@ -1,5 +1,5 @@
 // @ts-check
-// Characters that nobody sees: controls, marks that turn the direction of a line, and what has no width. The list is that of
+// Invisible characters: controls, marks that turn the direction of a line, and what has no width. The list is that of
 // schemas/control_characters.py (a test compares them), without line ends and tabs, which are the page's own.
 
 const HIDDEN = new RegExp(

@@ -14,7 +14,7 @@ import { byName, duration, number, seconds } from "./format.js";
 import { MARKS, apartOf, stateOf } from "./model.js";
 import { now } from "./session.js";
 
-const TILES = 48; // at most so many hosts are tiles …
+const TILES = 48; // at most this many hosts are tiles …
 const CHIPS = 320; // … or chips
 const MANY = 1000; // more are small dots
 const PIPS = 16; // cores that are drawn one by one

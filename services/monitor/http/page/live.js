@@ -5,11 +5,11 @@
 //   1. EventSource reconnects by itself after a broken connection and says what it has seen (Last-Event-ID); the first event
 //      then is a picture with the decisions behind that id.
 //   2. An answer that is no stream (401, 502, 503) ends an EventSource for good. Then the session is asked: without one, people
-//      are told to log in; else a new one is opened, with `?after=` in the place of the header, after a pause that doubles.
+//      are asked to log in; else a new one is opened, with `?after=` instead of the header, after a pause that doubles.
 //   3. The monitor says something every two seconds, if only that there is nothing (`beat`). Silence for SILENT_S is a monitor
-//      that hangs, or a connection whose other end has vanished: that is said at once, and the stream is opened anew, as after
+//      that hangs, or a connection whose other end has vanished: that is said at once, and the stream is reopened, as after
 //      an end. Nothing here waits for an answer for longer than ASK_S.
-//   4. A hidden tab goes on listening and draws nothing (frames are not given to it), so it is right at once when it is seen.
+//   4. A hidden tab keeps listening and draws nothing (frames are not given to it), so it is right at once when it is seen.
 
 import { ask, Refused } from "./session.js";
 
@@ -50,7 +50,7 @@ export class Live {
     this.watch = window.setInterval(() => this.silent(), LOOK_S * 1000);
   }
 
-  /** The next stream is of somebody else. */
+  /** The next stream is another user's. */
   forget() {
     this.close();
     this.last = "";

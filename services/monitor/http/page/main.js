@@ -6,8 +6,8 @@
 //   once, however many events came. A hidden tab has no frames: it folds on and draws when it is seen again.
 //
 // Rule
-//   The cookie is of the browser, a page of a tab. When another tab has logged somebody else in, the server ends this one's
-//   stream, and the next one is that person's: with each picture the page asks whose it is, and begins anew if need be.
+//   The cookie is of the browser, a page of a tab. When another tab has logged another user in, the server ends this one's
+//   stream, and the next one is that person's: with each picture the page asks whose it is, and starts over if need be.
 
 import { Chart } from "./chart.js";
 import { Decisions } from "./decisions.js";
@@ -159,7 +159,7 @@ el("login-form").addEventListener("submit", async (event) => {
 
 el("leave").addEventListener("click", async () => {
   await leave().catch(() => undefined);
-  history.replaceState(null, "", location.pathname); // what was looked at is nobody else's business
+  history.replaceState(null, "", location.pathname); // what was looked at is private
   login("You are logged out.");
 });
 

@@ -184,7 +184,7 @@ export class Queue {
     );
   }
 
-  /** Times in rows go on while nothing happens. */
+  /** Times in rows advance while nothing happens. */
   tick() {
     for (const line of this.body.rows) this.change(line, /** @type {any} */ (line).phoenixRow);
   }

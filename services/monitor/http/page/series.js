@@ -7,7 +7,7 @@
 //   2. Bands are stacked in this order: departments as they have their colours, others by name, then (draining), (lost),
 //      (absent), and (free) on top. What a point does not name is 0; a point without any number is no point.
 //   3. A point is of the step that ends at its `at`. What is so now is a last point (`upTo`), which is never kept.
-//   4. A load that nobody told is null: a line has a gap there, not a zero.
+//   4. A load that was not reported is null: a line has a gap there, not a zero.
 
 import { byName } from "./format.js";
 
@@ -125,7 +125,7 @@ const STEPS_S = [5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21
  * Times on the axis, on round minutes or hours of the people's clock.
  * @param {number} from
  * @param {number} to
- * @param {number} n about so many
+ * @param {number} n about this many
  */
 export function times(from, to, n) {
   const step = STEPS_S.find((one) => (to - from) / one <= n) ?? 345_600;

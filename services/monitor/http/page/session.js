@@ -16,7 +16,7 @@ export function now() {
   return Date.now() / 1000 + skew_s;
 }
 
-/** A refused or failed read: `status` 0 if nobody answered. */
+/** A refused or failed read: `status` 0 without an answer. */
 export class Refused extends Error {
   /** @param {number} status @param {string} message */
   constructor(status, message) {

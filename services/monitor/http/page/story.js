@@ -5,7 +5,7 @@
 //   1. The address says which (`#/job/17`): links, the search and the back key all go through it.
 //   2. The panel takes the focus when it opens and gives it back when it closes (Esc, its button, or the address). On a narrow
 //      screen it covers the page and the page behind is inert; on a wide one both can be used.
-//   3. While it is open it is asked again when a decision names its entity, at most once in AGAIN_S; the place where somebody
+//   3. While it is open it is asked again when a decision names its entity, at most once in AGAIN_S; the place where a user
 //      reads is kept.
 //   4. What led to a step stands below it, nearest first. If that is an earlier step of the story it is a button that goes
 //      there; the step just before is not repeated. Facts that were decided together have one position, so that a place is
@@ -156,7 +156,7 @@ export class Story {
     const since = seconds(row.since);
     return [
       ["State", `${state}${since === null ? "" : ` for ${duration(now() - since)}`}`],
-      ["Held by", row.department ? link("department", row.department) : "nobody"],
+      ["Held by", row.department ? link("department", row.department) : "no department"],
       row.owner && row.owner !== row.department ? ["Owner", `${row.owner}${row.lent ? " (lent)" : ""}`] : null,
       ["Cores", `${row.cores_used} of ${row.cores} in use`],
       ["Memory", `${row.memory_used_mb} of ${row.memory_mb} MiB`],
