@@ -1,4 +1,4 @@
-"""One concept a file, and no base class for its own sake: what is cut has a reason to be (CONTRIBUTING.md, rule 2).
+"""One concept a file, and no base class for its own sake: what is cut has a reason to be (CONTRIBUTING.md, rule 1).
 
 A module that is imported by one module of its own folder alone is a part of that one, unless it is a concept of its own: it
 has so much to say that its reader gains by the cut, or stands in `SMALL` with the reason.  A base class with one child that

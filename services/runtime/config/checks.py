@@ -384,6 +384,8 @@ def _services(batch: BatchPolicy, path: Path_, label: str) -> Iterator[Problem]:
 
 
 def _balance(batch: BatchPolicy, path: Path_, label: str, able: Sequence[str]) -> Iterator[Problem]:
+    """The band needs a width, or a move could be undone by the next.  Moving needs a hypervisor that can do it while the VM
+    runs, or each move would stop the job for as long as its memory takes to disk and back."""
     balance = batch.balance
 
     def problem(key: str, right: str) -> Problem:
