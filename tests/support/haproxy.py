@@ -58,12 +58,15 @@ class Haproxy:
             self._process = await asyncio.create_subprocess_exec(
                 str(tool("haproxy")), "-W", "-db", "-f", str(self.config), stdout=DEVNULL, stderr=output
             )
-        await self._until_process_other_than(None)
+        await self._answering()
 
-    async def _until_process_other_than(self, pid: int | None) -> None:
+    async def _answering(self, *, other_than: int | None = None) -> int:
+        """A slow machine may make an answer late: the process is asked again until it gives one."""
         async with asyncio.timeout(READY_S):
-            while await self.pid() in (None, pid):  # noqa: ASYNC110
+            while (pid := await self.pid()) in (None, other_than):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
+        assert pid is not None
+        return pid
 
     async def pid(self) -> int | None:
         """Of the process that answers on the socket."""
@@ -77,26 +80,26 @@ class Haproxy:
     async def reload(self, agent_config: Path) -> None:
         """As the systemd unit does it: save the servers, then replace the process.  Returns when the new one alone answers."""
         assert self._process is not None
-        before = await self.pid()
+        before = await self._answering()
         saving = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "phoenix.haproxy", "--config", str(agent_config)),
             *("--save-state", str(self.front.state_file)),
         )
         assert await saving.wait() == 0
         self._process.send_signal(signal.SIGUSR2)
-        await self._until_process_other_than(before)
+        await self._answering(other_than=before)
         async with asyncio.timeout(READY_S):  # for a moment both take connections
-            while before is not None and _listens(before, self.front.socket):  # noqa: ASYNC110
+            while _listens(before, self.front.socket):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
 
     async def kill(self) -> None:
         """The whole of it; what was under way is lost.  The worker dies with its master."""
         if self._process is not None and self._process.returncode is None:
-            pid = await self.pid()
+            pid = await self._answering()
             self._process.kill()
             await self._process.wait()
             async with asyncio.timeout(READY_S):
-                while pid is not None and _runs(pid):  # noqa: ASYNC110
+                while _runs(pid):  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
         self._process = None
 
