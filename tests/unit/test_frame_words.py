@@ -42,7 +42,7 @@ SHIPPED: Final = (
     ".yml",
 )  # read by people
 NOT_YET: Final = {
-    "services/scheduler": 324,
+    "services/scheduler": 259,
     "tests": 792,
 }
 

@@ -1,23 +1,22 @@
-"""On which of several equal hosts: where a machine waits for just this job, or where its work was suspended.
+"""Which of several equal hosts a start gets: one where a parked VM waits for such a job, or where its work was suspended.
 
 Theory of operation
-  An order says how many hosts of which class a start takes; hosts that offer the same are interchangeable to it, and it names
-  the first ones.  Here names are exchanged within a class, throughout the plan: if h1 and h7 offer the same, whatever was
-  planned on h1 may run on h7 and the other way round, and the plan is the same plan.  So every order gets this, and none
-  knows of it.
+  An order decides how many hosts of which class a start takes.  Hosts with equal free capacity are interchangeable to it, and
+  it names the first ones.  This module exchanges names within a class, throughout the plan: if h1 and h7 are equal, whatever
+  was planned on h1 may run on h7 and vice versa, and the plan is the same.  So it works under every order, and no order depends
+  on it.
 
 Rules
-  1. Names are exchanged only between hosts that offer the same room now.  Where the order looks ahead, or time slots are
-     booked, only between empty ones: what else runs on a host is then part of the plan.
-  2. A host's name is settled once, by the first start that is planned there; whoever follows on that host follows.
-  3. Who was suspended prefers its old hosts, rank by rank; a job of one node prefers a host where a parked VM of its cores,
-     its memory, its department (and its user, if `warm.share` says so) waits.  With its host it is settled (rule 2), so a
-     parked VM serves one start.
-  4. Failing that a host without parked VMs is preferred: what waits there is not for this job, and would have to end first.
-  5. Whose last attempt ended without a word, or whose attempts did not come up since one last did, goes to none of their hosts
-     again if there is an equal one, else to that of longest ago.
-  6. Hosts of a start for which somebody makes way stay as they are.
-  7. Where nothing is parked, nothing saved and nothing has failed, this costs a lookup for each start.
+  1. Names are exchanged only between hosts with equal free capacity.  Where the order looks ahead, or time slots are booked,
+     only between empty hosts: what else runs on a host is then part of the plan.
+  2. The first start that is planned on a host settles its name; later starts planned there follow it.
+  3. A suspended unit prefers its old hosts, rank by rank.  A job of one node prefers a host with a parked VM of its size and
+     department (and of its user, if `warm.share` says so).  That settles the host (rule 2), so a parked VM serves one start.
+  4. Otherwise a host without parked VMs is preferred: a VM parked there is not for this job, and would have to end first.
+  5. A unit whose last attempt ended without a report, or whose attempts have failed to begin since one last did, avoids all
+     hosts of those attempts if there is an equal one; else it gets the one that failed longest ago.
+  6. Hosts of a start that preempts other units stay as they are.
+  7. Where nothing is parked, saved or has failed, this costs one lookup per start.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from services.domain.custody.custody import Custody
 from services.scheduler.core.state.room import Free, Room
 from services.scheduler.core.state.shape import Start
 
-ANYBODY: Final = ""  # instead of a user, where the department's machines are everybody's
+ANYBODY: Final = ""  # instead of a user, where any user of the department may take its machines
 
 
 class Wish(NamedTuple):
-    """Whose next job a parked VM may take: its size, and its user or `ANYBODY`."""
+    """The job that a parked VM can take: its size, and its user or `ANYBODY`."""
 
     size: Size
     user: str
@@ -72,10 +71,10 @@ class _Exchange:
         self.fixed = dict.fromkeys(host for start in starts if start.victims for host in start.hosts)
         self.waiting = self._waiting()
         self.clear: dict[Free, Iterator[str]] = {}
-        self.near: dict[Wish, dict[Free, list[str]]] = {}  # hosts where somebody waits, in order, by what they offer
+        self.near: dict[Wish, dict[Free, list[str]]] = {}  # hosts with a parked VM, in order, by their free capacity
 
     def _waiting(self) -> dict[Wish, dict[str, None]]:
-        """On which hosts parked VMs wait, for whom."""
+        """The hosts on which parked VMs wait, by the job that can take them."""
         state, given = self.given.custody.state, self.given
         found: dict[Wish, dict[str, None]] = {}
         for host, keys in given.custody.index.parked.items():

@@ -1,25 +1,25 @@
-"""Best-effort under every order: it runs on what production leaves, and makes way for it.  One place, not one in each order.
+"""Best-effort jobs under every order: they run on what production leaves, and production preempts them.
 
 Theory of operation
-  The order is asked for production alone, on the *cleared* room: as if best-effort that may be ended were not there.  So what
-  it would do without best-effort is what it does, whatever its rules are: a strict order stays strict, a reservation is kept
-  for production only.  Of its starts those are taken, in its order, for which there is room anyway; at the first one that
-  needs somebody to make way its victims are chosen, and the pass ends.  The next decision goes on from there.
+  The order plans production alone, on the *cleared* room: as if best-effort that may be preempted were not there.  So
+  production is planned as it would be without best-effort, whatever the order's rules are: a strict order stays strict, and
+  reservations are kept for production only.  Its starts are taken, in its order, while they fit without preemption; victims are
+  chosen for the first one that does not fit, and the pass ends.  The next decision continues from there.
   If no production can start, best-effort takes what is free, whatever fits, in the order of the queue.
-  An order that says itself who makes way (`Order.makes_way`: `svmsched`, `leases`) is left alone.
+  An order that chooses the victims itself (`Order.makes_way`: `svmsched`, `leases`) is left alone.
 
 Rules
-  1. Only best-effort makes way, and only for production.  That order of the two never changes while a job lives, so no two jobs
-     can end each other in turn; each victim is ended for a job that starts, and production is ended for nobody.
-  2. Who goes first is the department's order of victims.  The set is minimal (`preemption`).
-  3. Nobody goes who is guarded (`preemption`): a guarded one is as production to the order.  If a start needs more victims than
-     the hour has left, the order is asked again with all of them guarded (not with some: who comes first among them changes
-     with time, and time alone must start nothing).
-  4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nobody makes way
-     elsewhere; any other start takes free hosts first.
-  5. Where there is no best-effort, the order alone decides, and nothing here costs anything.
-  6. Production that waits for a limit which best-effort fills (its user's, its department's) is waited for by that as well: who
-     counts there makes way, beside those whose hosts it needs.
+  1. Only best-effort is preempted, and only for production.  Which of the two a job is never changes, so no two jobs can
+     preempt each other in turn.  Each victim is ended for a job that starts; production is never preempted here.
+  2. Victims are chosen by the department's order of victims.  The set is minimal (`preemption`).
+  3. A guarded unit (`preemption`) is never a victim: the order treats it as production.  If a start needs more victims than the
+     hourly bound still allows, the order plans again with all best-effort guarded (not with some of it: which victims come
+     first changes with time, and time alone must start nothing).
+  4. A start that the order put behind a reservation (backfill) gets the hosts that the order chose for it, and nothing is
+     preempted on others; any other start takes free hosts first.
+  5. Without best-effort the order alone decides, and this module costs nothing.
+  6. Where production waits for a limit that best-effort fills (its user's, its department's), best-effort that counts against
+     that limit is preempted too, beside that whose hosts are needed.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ from services.scheduler.core.state.shape import Shape
 
 
 class BestEffort(NamedTuple):
-    """The department's best-effort.  `running`: units with an open attempt; `guarded`: whether no job may end one now; `left`:
-    how many may be ended now, None: all; `in_order`: live attempts, who goes first first; `owner`: whose a unit is."""
+    """The department's best-effort.  `running`: units with an open attempt; `guarded`: whether no job may preempt a unit now;
+    `left`: how many may be preempted now, None: all; `in_order`: sorts live attempts, first victim first; `owner`: of a
+    unit."""
 
     running: Mapping[str, None]
     guarded: Callable[[str], bool]
@@ -59,7 +60,7 @@ class BestEffort(NamedTuple):
 
 
 def plan(order: Order, situation: Situation, best_effort: BestEffort) -> Plan:
-    """What the order finds for production, and the units that start now, with who makes way for them.  Changes nothing."""
+    """What the order plans for production: the units that start now, each with its victims.  Changes nothing."""
     queue = situation.queue
     if not (best_effort.running or any(key.kind.best_effort for key in queue.lanes)):
         return order.plan(situation)
@@ -82,8 +83,8 @@ def seen(order: Order, situation: Situation, best_effort: BestEffort) -> Situati
 
 
 def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: float) -> Reason | None:
-    """Why production of this shape waits though it would fit if all best-effort made way: who is guarded.  `until`: when time
-    lifts a bound next."""
+    """Why production of this shape waits although it would fit if all best-effort were preempted: how much of it is guarded.
+    `until`: when time lifts a bound next."""
     if not best_effort.running:
         return None
     forecast = situation.forecast()
@@ -98,7 +99,7 @@ def why(situation: Situation, best_effort: BestEffort, shape: Shape, until: floa
 
 
 def _bounded(order: Order, situation: Situation, left: int | None) -> Plan:
-    """Rule 3, of an order that says itself who makes way.  Who has to go for a slot to come goes all the same."""
+    """Rule 3, for an order that chooses the victims itself.  Attempts that must end for a coming slot end regardless."""
     found = order.plan(situation) if left != 0 or order.keeps_slots else Plan([])
     if found.clear:
         return found
@@ -111,7 +112,7 @@ def _bounded(order: Order, situation: Situation, left: int | None) -> Plan:
 
 
 def _within(starts: list[Start], left: int) -> list[Start]:
-    """The first ones, as long as no more than `left` make way for them."""
+    """The first starts, as long as they have at most `left` victims in all."""
     ended = accumulate(len(start.victims) for start in starts)
     return [start for start, count in zip(starts, ended, strict=True) if count <= left]
 
@@ -133,11 +134,11 @@ def _production(order: Order, situation: Situation, best_effort: BestEffort) -> 
         found = _realised(planned.starts, capacity, best_effort, situation.queue.budgets)
         if found:
             return planned._replace(starts=found)
-    return order.plan(situation)  # rule 3, or nobody is there to make way
+    return order.plan(situation)  # rule 3, or there is nothing to preempt
 
 
 def _cleared(situation: Situation, capacity: PreemptibleCapacity, best_effort: BestEffort) -> Situation:
-    """The situation without those who may make way: neither their hosts nor what they count for limits."""
+    """The situation without best-effort that may be preempted: neither its hosts nor what it counts against limits."""
     room, queue = capacity.cleared.copy(), copy.copy(situation.queue)
     room.resting = situation.room.resting
     if queue.budgets is not None:
@@ -152,7 +153,7 @@ def _counted(endings: Iterable[Ending], best_effort: BestEffort) -> Iterator[tup
 def _realised(
     planned: list[Start], capacity: PreemptibleCapacity, best_effort: BestEffort, budgets: Budgets | None
 ) -> list[Start]:
-    """As many of the planned starts as need nobody to go, and one that does."""
+    """The planned starts that need no victims, up to and including the first one that does."""
     found: list[Start] = []
     then = None if budgets is None else budgets.without(())
     for start in planned:
@@ -199,7 +200,7 @@ class _Limits:
 def _for_limits(
     now: Budgets, start: Start, victims: list[str], movable: list[Ending], best_effort: BestEffort
 ) -> list[str] | None:
-    """Who has to go beside the victims so that the start keeps its limits (rule 6); None if it cannot."""
+    """What must be preempted beside the victims for the start to keep its limits (rule 6); None if it cannot keep them."""
     if now.allowance(best_effort.owner(start.unit), start.shape, 1):  # as a rule: be quick
         return []
     gone = dict.fromkeys(victims)

@@ -15,7 +15,7 @@ from services.scheduler.core.state.shape import Place
 
 
 def remembered(view: View) -> list[str]:
-    """What the state has of nobody, or what makes no sense in it (rule 4)."""
+    """What the state holds for no job, or holds inconsistently (rule 4)."""
     state, jobs = view.state, view.jobs
     found = [
         f"{name} has {job.left} units left of {len(job.array) or 1}"

@@ -11,8 +11,8 @@ Rules
      saves in its grace time is still added to it.
   2. Run time is counted from `attempt.began` to the attempt's closing, as everywhere: what a job does in its grace time, or
      before its guests called, is none.  So nothing is saved that did not run: 0 ≤ `kept_s` ≤ the life's run time.
-  3. `saved_s` never shrinks.  A job whose checkpoint turned out to be worthless has to say so by failing.
-  4. A job that would be killed keeps nothing: no attempt would go on from it (`Dispositions.kept_s` asks that).
+  3. `saved_s` never shrinks.  A job whose checkpoint turns out to be worthless has to report that by failing.
+  4. A job that would be killed keeps nothing: no attempt would continue its work (`Dispositions.kept_s` checks that).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Checkpoints:
         return used_s or (0.0 if again is None else again.ran_s)  # suspended, or over
 
     def began(self, unit: str) -> None:
-        """An attempt begins: a new life, unless it goes on where one was suspended."""
+        """An attempt begins: a new life, unless it resumes a suspended one."""
         known, again = self.state.checkpoints.get(unit), self.state.again.get(unit)
         if known is not None and again is not None and not again.used_s:
             known.base_s = known.saved_s

@@ -10,17 +10,16 @@ Stages
   1. `close_ended`: broken attempts, cancelled ones, those over a limit.
   2. `reclaim`: cordoned hosts go back.  On a notice (held above quota) hosts go back in one envelope with the closing of their
      attempts, and the decision ends: nothing is placed meanwhile.  Useless hosts go back too.
-  3. `start_jobs`: what the department's order starts, and the best-effort that makes way for it.
+  3. `start_jobs`: what the department's order starts, and the preemption of best-effort for it.
   4. `demand`: `demand.changed` is a level over running and eligible units.
-  5. `rebalance`, where configured: while nothing else is to be said and nobody waits, jobs may move from crowded hosts to idle
-     ones.
+  5. `rebalance`, where configured: while no other fact is due and no job waits, jobs may move from crowded hosts to idle ones.
   A department that the configuration does not name, or that is closed, places nothing and demands nothing; it still answers
   notices and closes what is broken.
 
 What it remembers and derives
-  1. Told of each fact after custody has folded it, it keeps `State` and the view in step, and says to a stage when something
-     that it remembers may not hold any more.
-  2. A fact that may give the core something to say ends its rest (`_rests`); one that concerns nobody here does not.
+  1. After custody has folded a fact, the core brings `State` and the view up to date, and notifies a stage when something that
+     the stage remembers may no longer hold.
+  2. A fact that may give the core something to say ends its rest (`_rests`); a fact that concerns nothing here does not.
   3. Nothing that is remembered, here or by a stage, is more than what a core that has just been loaded would find
      (`batch.check` compares).
 """
@@ -119,7 +118,7 @@ class BatchCore:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        """View and stages anew, from custody and state."""
+        """Rebuild view and stages from custody and state."""
         self.view = View(self.custody, self.dept, self.state)
         self.rebalance = Rebalance(self.view)
         self._rested_at = self.view.room.next_rested()
@@ -145,7 +144,7 @@ class BatchCore:
         self._rests = False
 
     def look(self, now: float) -> None:
-        """Time passes: somebody may be eligible again."""
+        """Time passes: a unit may have become eligible again."""
         if self.view.jobs.look(now):
             self._stir()
 
@@ -256,7 +255,7 @@ class BatchCore:
             self._may_move()
 
     def _on_vm_refused(self, fact: f.VmRefused) -> None:
-        """It is only told (`lookahead.why`): the attempt's limits decide what becomes of it."""
+        """For explanations only (`lookahead.why`): the attempt's limits decide what becomes of it."""
         if fact.unit in self.view.open and self.custody.live(fact.unit, fact.attempt):
             self.state.refused[fact.unit] = Refused(attempt=fact.attempt, failure=fact.failure, why=fact.why)
 

@@ -5,7 +5,8 @@ Rules
      complete.  `afterany`: all are final.  `after`: each has begun once, or is final.
   2. A job waits for all its dependencies; one that can never be met makes the whole job wait for ever, as Slurm's
      DependencyNeverSatisfied: a person decides what becomes of it.
-  3. A job that ended so long ago that nobody remembers how: `afterany` and `after` are met, the others never are.
+  3. How a job ended is remembered of the newest `ENDED_MAX` only: of an older one `afterany` and `after` are met, the others
+     never are.
   4. Met is for ever (the core drops met dependencies), so a requeued job does not wait again.
 """
 

@@ -1,22 +1,22 @@
-"""How an attempt of a batch department ends when it is not its own doing: the closing of each, with its reason.
+"""How an attempt of a batch department is ended: its closing, with the reason.
 
 Theory of operation
-  The batch core says which attempts end (broken, cancelled, over a limit, victims of a notice, making way); this module says
-  what becomes of each.  It reads custody and the jobs, and changes nothing.
+  The batch core decides which attempts end (broken, cancelled, over a limit, victims of a notice, preempted for a job); this
+  module decides what becomes of each.  It reads custody and the jobs, and changes nothing.
 
 Rules
-  1. Whoever was cancelled ends as cancelled, whatever else befell it.
-  2. A preempted one is disposed of as its job wishes (`on_reclaim`), else as its department does.  One that wishes to be
-     suspended is if the cloud can do it (`CloudConfig.capabilities`) and there is work to save: its guests began, in this
+  1. A cancelled attempt ends as cancelled, whatever else happened to it.
+  2. A preempted attempt is handled as its job asks (`on_reclaim`), else as its department does.  Where that is suspension, it
+     is suspended if the cloud supports it (`CloudConfig.capabilities`) and there is work to save: its guests called, in this
      attempt or one that was suspended, and its host is still held (a VM whose host was taken is ended at once).  Else it is
      requeued, and the reason says so; or killed, if that has happened too often (`faults`).  Best-effort is suspended where the
-     cloud can do that, unless its job says otherwise: to make way is what it is for.  One that wishes to migrate moves if other
-     hosts of the department have room at this moment (`reclaim`), else is suspended, else requeued.  It may move on notice
-     alone: one that makes way for a job of the department would take the room that is being made.
-  3. A lease whose time is over is stopped: that is its end as agreed, not a limit that it ran into.
-  4. Only best-effort makes way for another job.  Production ends for nobody of its own department.
-  5. Whom saving has failed too often (it was requeued for that while it waited, beyond `requeues_max`) is not suspended again.
-  6. Whose VM failed, or was refused, is told so in OpenNebula's words, as the executor wrote them.
+     cloud supports that, unless its job asks otherwise.  Where migration is asked for, the attempt moves if other hosts of the
+     department have room at this moment (`reclaim`), else it is suspended, else requeued.  It may move on notice alone: moving
+     for another job of the department would take the room that is being made.
+  3. A lease whose time is over is stopped: that is its agreed end, not a limit that it exceeded.
+  4. Only best-effort is preempted for another job; production never is, within its own department.
+  5. A unit that lost its saved work too often (each loss requeued it, beyond `requeues_max`) is not suspended again.
+  6. The reason of a VM that failed or was refused quotes OpenNebula's message, as the executor recorded it.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Dispositions:
         return self._again(unit, cause, because.EndedVm(**self._words(unit)) if cause is Cause.VM_ENDED else why)
 
     def _again(self, unit: Unit, cause: Cause, why: Reason) -> f.AttemptClosed:
-        """By no wish of anybody: it starts again."""
+        """The attempt ended though neither user nor department asked for it: the unit starts again."""
         state = self.jobs.state
         again = state.again.get(unit.id)
         if is_launch_failure(unit, cause):
@@ -73,7 +73,7 @@ class Dispositions:
         return requeue(unit.id, unit.attempt, again, self.policy(), cause, why)
 
     def _words(self, unit: Unit) -> dict[str, Any]:
-        """What OpenNebula said of the unit's attempt (rule 6)."""
+        """OpenNebula's message about the unit's attempt (rule 6)."""
         said = self.jobs.state.refused.get(unit.id)
         if said is None or said.attempt != unit.attempt:
             return {}
@@ -95,11 +95,11 @@ class Dispositions:
         return close_preempted(name, attempt, self._wish(name), again, self.policy(), why, saved=saved)
 
     def moved(self, name: str, why: Reason) -> f.AttemptClosed:
-        """It goes on elsewhere at once: its placement follows in the same envelope."""
+        """The attempt continues elsewhere at once: its placement follows in the same envelope."""
         return self.close(name, Disposal.MIGRATE, why)
 
     def made_way(self, names: Iterable[str], for_unit: str, closing: dict[str, None]) -> list[f.AttemptClosed]:
-        """Rule 4: those whose room `for_unit` needs; not those that are `closing` anyway."""
+        """Rule 4: preempts the attempts whose room `for_unit` needs, except those that are `closing` anyway."""
         why = because.Preempted(job=for_unit)
         return [self.preempted(name, why, saved=self.saved(name)) for name in names if name not in closing]
 
@@ -114,7 +114,7 @@ class Dispositions:
         return self._can("suspend", unit.size) and unit.began_at is None and self._wish(name) == "suspend"
 
     def wishes_to_move(self, name: str) -> bool:
-        """True if the unit's attempt would go on elsewhere were it a victim now and were there room."""
+        """True if the unit's attempt, were it a victim now and were there room, would move to other hosts."""
         can = self._wish(name) == "migrate" and self._can("migrate", self.custody.state.units[name].size)
         return can and self._has_work(name)
 
@@ -122,7 +122,7 @@ class Dispositions:
         return saves(self.custody.state.units[name], self._wish(name), self.jobs.used_s(name))
 
     def kept_s(self, name: str) -> float:
-        """How much of what the unit has run is safe and would be gone on from, were it a victim now, in seconds."""
+        """How much of the unit's run time is safe and would be continued if it were a victim now, in seconds."""
         spent = self._requeues(name) >= self.policy().requeues_max
         return 0.0 if spent or self._wish(name) == "kill" else self.jobs.checkpoints.kept_s(name)
 

@@ -1,24 +1,24 @@
-"""The jobs of a batch department: their places in the queue, which of them wait for others, and how ended ones ended.
+"""The jobs of a batch department: their places in the queue, the dependencies between them, and how ended ones ended.
 
 Theory of operation
-  After custody has folded a fact about a job, this asks custody for the unit's state, and keeps `State` and the queue in step.
-  The queue and `dependents` are views, made from custody and `State`.
+  After custody has folded a fact about a job, this module reads the unit's state from custody, and updates `State` and the
+  queue.  The queue and `dependents` are views, derived from custody and `State`.
 
 Rules
-  1. Eligible (in the queue): pending, not held, no dependency left, no wait after starts that failed (`launches`).
+  1. Eligible (in the queue): pending, not held, no dependency left, no wait after failed starts (`launches`).
   2. A job enters when it is submitted, an array's elements in the order of their indices.  A unit that is preempted, or loses
-     its host, keeps its place (unless the department has `requeue_place = "end"`, as the papers do): it has waited its turn
-     once.  One that failed, or whose VMs did, enters again at the end, so that it is not in everybody's way.  One that is
-     suspended always keeps its place: its saved work serves nobody while it waits.  So does one whose attempt ended before it
-     began (`launches`): it has had nothing.
-  3. A suspended unit's walltime goes on where it stopped: what it has used is taken off its next attempt.  Whoever begins anew
-     has all of it again.
+     its host, keeps its place (unless the department has `requeue_place = "end"`, as in the papers): it has waited its turn
+     once.  One that failed, or whose VMs did, enters again at the end, so that it does not block the others.  A suspended one
+     always keeps its place: its saved work is of no use while it waits.  So does one whose attempt ended before it began
+     (`launches`): it has not run yet.
+  3. A suspended unit's walltime continues where it stopped: what it has used is deducted from its next attempt.  A unit that
+     starts over has all of it again.
   4. A job with a dependency keeps all its units back; once met, a dependency is forgotten (`dependencies`, rule 4).
-  5. Whose turn it was last, of production and of best-effort, is remembered for orders that go round the services.
-  6. A job declared short of which an attempt ran longer than the department's `short_s` is not short any more.
-  7. A lease with a time slot is in the queue's bookings instead.  It ends when its slot does, whenever it began; how long it
-     lasts may change while it runs.
-  8. A job grows older, for orders that count it, since it was submitted, its last dependency was met, or a person released it.
+  5. The service that was placed last, of production and of best-effort, is remembered for orders that take services in turn.
+  6. A job declared short is no longer treated as short once one of its attempts ran longer than the department's `short_s`.
+  7. A lease with a time slot is in the queue's bookings instead.  It ends when its slot does, whenever it began; its length may
+     change while it runs.
+  8. A job ages, for orders that count age, since it was submitted, its last dependency was met, or a person released it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Jobs:
         self.aging = self.priorities.ages
         self.checkpoints = Checkpoints(custody, state)
         self.launches = Launches(custody, state)
-        self.at = custody.state.at  # until then it has been looked at who waits after starts that failed
+        self.at = custody.state.at  # waits after failed starts that end by then are over
         self.dependents: dict[str, dict[str, None]] = {}  # job or element -> jobs that wait for it
         self.constraints: dict[str, int] = {}  # that jobs have -> how many jobs
         self.constrained_anew = False  # there is one more of them, or one less, since the flag was last taken down
@@ -92,7 +92,7 @@ class Jobs:
         return since + self.length_s(unit) + self._resuming_s(unit) if slot == NEVER else slot
 
     def _resuming_s(self, unit: str) -> float:
-        """How long it takes until the placed unit goes on, where orders count that (`order_leases`)."""
+        """How long it takes until the placed unit resumes its work, where orders count that (`order_leases`)."""
         known = self.custody.state.units[unit]
         if known.began_at is not None or not self.used_s(unit):
             return 0.0
@@ -104,12 +104,12 @@ class Jobs:
         return max(0.0, since - self.job(unit).since - self.used_s(unit))
 
     def used_s(self, unit: str) -> float:
-        """For how long the unit ran in attempts that were suspended and go on, in seconds."""
+        """Run time of the unit's suspended attempts that its next one continues, in seconds."""
         again = self.state.again.get(unit)
         return 0.0 if again is None else again.used_s
 
     def owner(self, unit: str) -> Owner:
-        """Whose the unit is, as far as limits tell people apart."""
+        """The unit's owner, as far as limits distinguish owners."""
         budgets, job = self.queue.budgets, self.job(unit)
         return NOBODY if budgets is None else budgets.owner(job.user, job.quality)
 
@@ -117,13 +117,13 @@ class Jobs:
         return self.job(unit).user
 
     def shuns(self, unit: str) -> tuple[str, ...]:
-        """Where the unit's last attempt ended without a word, or attempts did not come up since one last did: another host is
-        more likely to do.  Longest ago first."""
+        """Hosts where the unit's last attempt ended without a report, or where attempts failed to begin since one last did:
+        another host is more likely to work.  The earliest failure first."""
         again = self.state.again.get(unit)
         return () if again is None else tuple(dict.fromkeys((*again.failed_on, *again.shuns)))
 
     def origin(self, unit: str) -> tuple[str, ...]:
-        """Where the unit was suspended, rank by rank, if it goes on; else nowhere."""
+        """Hosts where the unit was suspended, rank by rank, if it is to be resumed; else none."""
         return self.state.again[unit].origin if self.custody.state.units[unit].suspended else ()
 
     def shape(self, unit: str) -> Shape:
@@ -168,7 +168,7 @@ class Jobs:
             self.queue.remove(unit)
 
     def look(self, now: float) -> bool:
-        """Time passes: who has waited long enough after starts that failed is eligible again.  True if anybody is."""
+        """Time passes: units that have waited long enough after failed starts are eligible again.  True if there are any."""
         self.at = max(self.at, now)
         due = self.launches.due(self.at) if self.launches.waiting else ()
         for unit in due:
@@ -203,7 +203,7 @@ class Jobs:
         self.refresh(name)
 
     def resumed(self, name: str) -> None:
-        """A person lets the unit go: only then it begins to grow older.  Who runs is as old as it was."""
+        """A person releases the unit: only then does it begin to age.  A running unit keeps its age."""
         job = self.job(name)
         unit = self.custody.state.units.get(name)
         waits = unit is not None and unit.state == "pending" and name not in self.queue.where
@@ -292,7 +292,7 @@ class Jobs:
         else:
             again.ran_s = again.used_s + ran_for(known, self.custody.state.at)
             if cause is Cause.NOT_SAVED and before is not Cause.MOVED:
-                again.suspends -= 1  # it was a requeue after all, and is told as one
+                again.suspends -= 1  # it was a requeue after all, and is reported as one
             if cause is not None and is_launch_failure(known, cause):
                 again.used_s = 0.0
                 self.launches.failed(unit, hosts, cause, SLOT_WAIT_MAX_S if self.job(unit).is_local else WAIT_MAX_S)
@@ -301,7 +301,7 @@ class Jobs:
         self.refresh(unit)
 
     def unsaved(self, unit: str) -> None:
-        """It waits to be resumed, and what it saved is lost: it begins anew."""
+        """The unit waits to be resumed, and what it saved is lost: it starts over."""
         again = self.state.again[unit]
         again.ran_s = again.used_s
         again.suspends -= 1  # it was a requeue after all

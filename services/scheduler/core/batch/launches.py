@@ -1,19 +1,19 @@
-"""Attempts that ended before they began: how long their unit waits then, where it goes next, and when it is held.
+"""Attempts that ended before they began: how long the unit waits then, where it goes next, and when it is held.
 
 Theory of operation
   An attempt begins when the guests of all ranks have called.  If it ended before that, because OpenNebula refused the deploy, a
-  VM failed to start or never called, or a host was lost, its script has not run: whatever it was, it was not the job's doing,
-  as far as anybody knows.  So it uses up none of the job's requeues, and nothing of its place in the queue.
+  VM failed to start or never called, or a host was lost, its script has not run, so its job is presumed not to be the cause.
+  Such an attempt uses up none of the job's requeues, and the unit keeps its place in the queue.
 
 Rules
   1. The first such attempt in a row is followed by another one at once, on other hosts if there are any (`affinity`, rule 5);
-     the next ones wait, twice as long each time, up to `WAIT_MAX_S`; those of a lease with a time slot `SLOT_WAIT_MAX_S`.
-  2. While starts are paused (`starts.paused`: the site's fault) none is counted, and when they go on all who wait may start at
-     once: what kept them waiting is over.  Nor is one counted whose VMs had not all started in time (`limits`, rule 3): it has
-     waited long enough, for a quota perhaps, and says nothing against itself.
-  3. A unit that `FAILURES_MAX` attempts in a row did not start is held, if attempts of others have begun since on at least
-     `PROVEN_MIN` of the hosts where it did not start (on all, if there are fewer): then it is its own trouble, and a person
-     must look at it.  `attempt.closed` says so, admission writes `job.held`, and `phoenix release` lets it try anew.
+     the next ones wait, twice as long each time, up to `WAIT_MAX_S`; those of a lease with a time slot up to `SLOT_WAIT_MAX_S`.
+  2. While starts are paused (`starts.paused`: a fault of the site) none is counted, and when they resume, all waiting units may
+     start at once: the cause of their waiting is gone.  An attempt whose VMs had not all started in time (`limits`, rule 3) is
+     not counted either: it has waited long enough, for a quota perhaps, and is no evidence against its unit.
+  3. A unit of which `FAILURES_MAX` attempts in a row did not begin is held, if attempts of other units have begun since on at
+     least `PROVEN_MIN` of the hosts where it failed (on all, if there are fewer): then the unit itself is the cause, and a
+     person must look at it.  `attempt.closed` says so, admission writes `job.held`, and `phoenix release` lets it try again.
   4. The first attempt that begins ends the count.
 """
 
@@ -28,8 +28,8 @@ from services.domain.custody.state import Unit
 from services.scheduler.core.batch.state import Again, State
 
 WAIT_FIRST_S: Final = 1.0  # a fault of a host is over with the next one, a short one of OpenNebula within seconds
-WAIT_MAX_S: Final = 300.0  # after nine in a row: whoever mended it waits no longer than he looks
-SLOT_WAIT_MAX_S: Final = 5.0  # of a lease whose time runs: nobody keeps its room meanwhile
+WAIT_MAX_S: Final = 300.0  # after nine waits: after a repair the unit waits no longer than the operator looks
+SLOT_WAIT_MAX_S: Final = 5.0  # of a lease whose time runs: its room is not reserved meanwhile
 DOUBLED_MAX: Final = 20  # a float has an end; WAIT_MAX_S comes long before
 FAILURES_MAX: Final = 5  # of a row that began seconds ago: an unlucky job meets two broken hosts, rarely three
 PROVEN_MIN: Final = 3
@@ -38,7 +38,7 @@ BEFORE_IT_BEGAN: Final = (Cause.VM_ENDED, Cause.BOOT_TIMEOUT, Cause.START_TIMEOU
 
 
 def is_launch_failure(unit: Unit, cause: Cause) -> bool:
-    """True if the unit's last attempt, closed for `cause`, ended before it began, and nobody wanted that."""
+    """True if the unit's last attempt, closed for `cause`, failed before it began."""
     return unit.began_at is None and cause in BEFORE_IT_BEGAN
 
 
@@ -85,7 +85,7 @@ class Launches:
             failed_on.update((host, True) for host in hosts if host in failed_on)
 
     def forget(self, unit: str) -> None:
-        """It begins, is over, or is to be tried anew."""
+        """The unit begins, is over, or is to be tried again."""
         self.failing.pop(unit, None)
         self.waiting.pop(unit, None)
         again = self.state.again.get(unit)
@@ -94,7 +94,7 @@ class Launches:
             again.failed_on.clear()
 
     def resumed(self) -> list[str]:
-        """Starts go on: the units that need not wait any longer (rule 2)."""
+        """Starts resume: the units that need not wait any longer (rule 2)."""
         found = list(self.failing)
         for unit in found:
             self.state.again[unit].launches, self.state.again[unit].not_before = 0, 0.0

@@ -1,13 +1,13 @@
-"""The times of leases, as far as the batch core has to know them whatever its order is.
+"""The times of leases that the batch core needs under every order.
 
 Rules
   1. The core is woken when a slot begins, when one has passed, and `lead_s` before one begins, to ask for its hosts.
   2. From then on until the slot has passed its lease is demand: the hosts that it needs, beside those that production and other
-     leases have.  Best-effort is not counted: it makes way.
-  3. How long before its room is needed an attempt must be told: as long as its machines take to be suspended, one after the
-     other; where they are not, the time that a VM may take to end (`kill_s`, or the job's own grace if that is longer); and
-     `margin_s` in both cases.  One that has not begun is only ended now, but will be suspended once it has: the longer of the
-     two, since nobody knows which it will be.
+     leases have.  Best-effort is not counted: it can be preempted.
+  3. An attempt must be ended this long before its room is needed: as long as its machines take to be suspended, one after the
+     other; where they are not suspended, the time that a VM may take to end (`kill_s`, or the job's own grace if that is
+     longer); and `margin_s` in both cases.  One that has not begun would only be ended now, but suspended once it has: the
+     longer of the two, since it may begin meanwhile.
 """
 
 from __future__ import annotations

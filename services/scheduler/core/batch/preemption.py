@@ -1,19 +1,19 @@
-"""Who may be preempted now, in which order, and within which bounds.
+"""Which attempts may be preempted now, in which order, and within which bounds.
 
 Source of the bounds: Slurm's PreemptExemptTime (slurm.schedmd.com/preempt.html); those on numbers are ours.
 
 Theory of operation
-  Two things end attempts that have done nothing wrong.  A *job* does, where best-effort makes way for production
-  (`best_effort`).  A *notice* does, when hosts must go back.  The bounds are on jobs: they can wait.  A notice is never
-  refused, since web load must have its hosts within a second; there whoever is guarded is chosen last (`policies/victims`,
-  rule 2).  Both go by the department's order of victims, each attempt with the same numbers (`candidates`).
+  Two things end attempts that have done nothing wrong: a *job*, where best-effort is preempted for production (`best_effort`),
+  and a *notice*, when hosts must go back.  The bounds are on jobs: they can wait.  A notice is never refused, since web load
+  must have its hosts within a second; there guarded units are chosen last (`policies/victims`, rule 2).  Both use the
+  department's order of victims, with the same numbers for each attempt (`candidates`).
 
 Rules
-  1. `min_run_s`: no job ends an attempt before it has run for so long, counted from when its guests called; nor before they
-     have, or it could be ended again and again without ever having run.
-  2. `preemptions_max`: no job ends an attempt of a unit of which so many ended for somebody else: for a job or on notice.
-     Suspended ones count, lost hosts do not.  From then on it runs to its end, and production may wait for that.
-  3. `preemptions_per_hour_max`: in no hour more attempts of the department end for jobs.
+  1. `min_run_s`: no job preempts an attempt before it has run this long, counted from when its guests called; nor before they
+     have, or it could be preempted again and again without ever having run.
+  2. `preemptions_max`: no job preempts an attempt of a unit that has been preempted this often: for a job or on notice.
+     Suspended attempts count, lost hosts do not.  From then on it runs to its end, and production may have to wait for that.
+  3. `preemptions_per_hour_max`: within any hour, at most this many attempts of the department are preempted for jobs.
   4. All of it follows from the journal.  Time lifts rules 1 and 3 at known moments, for which the core is woken.
 """
 
@@ -72,7 +72,7 @@ class Guards:
         return max(0, most - (len(self.state.made_way) - self._past(now))) if most else None
 
     def marked(self, candidates: dict[str, Candidate], now: float) -> dict[str, Candidate]:
-        """The candidates of a notice, who is guarded among them told."""
+        """The candidates of a notice, with the guarded ones marked."""
         policy = self.policy()
         if not (policy.min_run_s or policy.preemptions_max):
             return candidates
@@ -111,7 +111,7 @@ class Preemption:
         return self.guards.marked(self._candidates(hosts, now), now)
 
     def best_effort(self, now: float) -> BestEffort:
-        """Best-effort that runs, who of it may be ended for a job now, and who goes first."""
+        """Best-effort that runs, which of it may be preempted for a job now, and in which order."""
         return BestEffort(
             self.running,
             self.guarded_at(now),
@@ -139,7 +139,7 @@ class Preemption:
         return preemption_costs.priced(self.custody, found, jobs.waited_s, policy.leases)
 
     def _with_limit(self, candidate: Candidate, now: float) -> Candidate:
-        """Whose it is, its priority, how much of its time it has left, and how long it would keep its hosts from others."""
+        """The candidate with its user, its priority, the time that it has left, and how late its hosts would be clear."""
         unit, job = self.custody.state.units[candidate.unit], self.jobs.job(candidate.unit)
         since = now if unit.began_at is None else unit.began_at
         left_s = max(0.0, self.jobs.ends_at(unit.id, since) - now)

@@ -3,8 +3,8 @@
 Rules
   1. Without `order = "multi-factor"` a rank is minus the job's priority and that of its quality of service, whatever the time.
   2. With it, a rank is minus its points as of the last moment (`policies/order_multi_factor`); standings come from `usage`.
-  3. Until somebody is credited after the moment (`usage`, rule 5), the next fact may still belong before it: standings are
-     looked at again with each fact, ranks only if they differ.
+  3. Until an attempt is credited after the moment (`usage`, rule 5), the next fact may still belong before it: standings are
+     computed again with each fact, ranks only if they differ.
   4. Best-effort comes after all production, whatever its priority.
 """
 
@@ -95,8 +95,8 @@ class Priorities:
         return usage.as_of(at, self._open(), self.policy.multi_factor.half_life_s)
 
     def next_moment(self, decided_at: float, jobs: Iterator[Job]) -> float:
-        """When priorities may be others, if nothing happens: while somebody holds cores, or one of the waiting `jobs` grows
-        older.  A moment that the fold alone has passed, and no decision, is still to come."""
+        """When priorities may change, if nothing happens: while an attempt holds cores, or one of the waiting `jobs` ages.  A
+        moment that only the fold has passed, and no decision, is still to come."""
         policy = self._configured()
         if not self.ages:
             return NEVER
@@ -124,7 +124,7 @@ class Priorities:
         return job.priority if quality is None else job.priority + quality.priority
 
     def ranks(self, places: Sequence[Place]) -> list[int]:
-        """`rank` of units of one lane, told quickly: there may be ten thousand at a moment."""
+        """`rank` of units of one lane, in bulk: there may be ten thousand at a moment."""
         if not self.by_points:
             return [self.rank(place.unit) for place in places]
         jobs, settings, at, floor = self.state.jobs, self.policy.multi_factor, self.at, math.floor

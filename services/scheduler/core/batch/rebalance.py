@@ -1,16 +1,18 @@
-"""When and what the batch core balances: `policies/balance` asked about the department's own hosts, and its answer as facts.
+"""When the batch core balances, and what: asks `policies/balance` about the department's own hosts, and states its answer as
+facts.
 
 Theory of operation
-  What hosts really use is told by the executor (`host.observed`), seldom and late by design.  It is remembered here, in the
-  core's state, until something makes it worthless.  A move is one envelope: the attempt is closed as migrated, and the next one
-  is placed on the target; the executor moves the VM while it runs, and its memory, its guest and its run time go on.
+  The executor reports the actual use of hosts (`host.observed`), seldom and late by design.  The core's state keeps it until
+  something makes it worthless.  A move is one envelope: the attempt is closed as migrated, and the next one is placed on the
+  target; the executor moves the VM while it runs, and its memory, its guest and its run time continue.
 
 Rules
   1. Only where configured, and only where the cloud can move a running VM.
-  2. Only while nobody waits in the queue.  Who waits gets the room first, and no move may take what an order or
-     a lease counts on.
-  3. After a move neither host's use is known any more, nor that of a host which was cleared or lost.  The executor tells it
-     anew after a while: so nothing moves twice on the strength of one observation, and at unchanged loads nothing moves at all.
+  2. Only while no job waits in the queue.  A waiting job gets the room first, and no move may take what an order or a lease
+     counts on.
+  3. After a move the use of both hosts is unknown, as is that of a host which was cleared or lost.  The executor reports it
+     again after a while: so nothing moves twice on the strength of one observation, and at unchanged loads nothing moves at
+     all.
   4. A job moves if it runs on one host, its guest has called and its VM is up; not if it is held, cancelled, a lease with a
      time slot, one that asked for hosts with certain labels, or one with devices of its host, where that cannot be.
   5. Hosts that are cordoned, in quarantine or taken as a whole neither give nor get (`Room`, rule 1).

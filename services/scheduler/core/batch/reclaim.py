@@ -1,34 +1,34 @@
-"""Hosts go back: on a notice, because they are cordoned, or because they serve nobody here.
+"""Hosts go back: on a notice, because they are cordoned, or because they are of no use to the department.
 
 Theory of operation
-  A notice says that the department holds more hosts than its quota.  Idle hosts go back at once, then those that the order of
-  victims empties.  What becomes of a victim is said by `dispositions`; one that wishes to migrate moves to a host of the
-  department that stays, if there is room right now.  A move is two facts of one envelope, before the release of the host that
-  is left: `attempt.closed` (migrate) and `unit.placed` on the new hosts.  The executor then moves the VM, live or cold, by the
-  deadline of saving (`domain.saving`).
+  A notice states that the department holds more hosts than its quota.  Idle hosts go back at once, then those that the order of
+  victims empties.  `dispositions` decides what becomes of a victim; one that is to migrate moves to a host of the department
+  that stays, if there is room right now.  A move is two facts of one envelope, before the release of the host that is left:
+  `attempt.closed` (migrate) and `unit.placed` on the new hosts.  The executor then moves the VM, live or cold, by the deadline
+  of saving (`domain.saving`).
 
 Notices
   1. The policy's notice is answered at once (paper, II-B: "release resources immediately with the size demanded"), in one
      envelope with the closing of the attempts; nothing is placed meanwhile.
   2. A contract may give a longer one (`sharing.lending`).  Idle hosts go back at once then too; but jobs are ended only when
-     the policy's notice is left of it: whoever ends before that ends in peace.
-  3. A victim that asked for a grace (`domain.grace`) is ended so much sooner than that, with the others of its notice: so its
+     the policy's notice is left of it: a job that ends by itself before that is not disturbed.
+  3. A victim that asked for a grace (`domain.grace`) is ended that much earlier, with the others of its notice, so that its
      host is clear when theirs are.  Where the notice is too short for that, as the policy's mostly is, its host is given up
-     with theirs, and is clear later: nobody gives up later for it.
-  4. All closings of a host stand before its release, so that an envelope that is cut short is still a valid answer; who moves
-     is placed right after its closing.
+     with theirs, and is clear later: no other host is given up later for it.
+  4. All closings on a host precede its release, so that an envelope that is cut short is still a valid answer; a unit that
+     moves is placed right after its closing.
 
 Moves
   5. Ranks on hosts that stay keep them; each other rank gets a host that stays and that the unit is not on.
-  6. All ranks find room or the unit does not move: a gang is never split into those that go and those that wait.
+  6. A unit moves only if there is room for all its ranks: a gang is never split into ranks that move and ranks that wait.
   7. Room is what is free now, beside everything that lives.  Nothing waits for what other victims leave: a move has a deadline.
-  8. Of hosts with room those without a VM that is on its way out (or parked) come first, since such a VM is still there for a
+  8. Of hosts with room those without a VM that is being ended (or parked) come first, since such a VM is still there for a
      while; then best fit as everywhere (`room`, rule 2).
-  9. Who is held is not placed, so it is not moved either: it is suspended, and waits for its release.
+  9. A held unit is not placed, so it is not moved either: it is suspended, and waits for its release.
 
 Without a notice
   10. A cordoned host goes back as soon as it is idle; a drained one at its deadline, and what still runs there then ends as on
-      notice.  No notice is answered with cordoned hosts: they serve nobody else.
+      notice.  No notice is answered with cordoned hosts: no other department could use them.
   11. An idle host that is set apart for longer than `KEPT_S` (disabled, say) goes back: the department gets another one for it.
 """
 
@@ -58,7 +58,7 @@ KEPT_S: Final = 300.0  # a host that failed starts is tried again sooner; to mov
 
 
 class AnswerNotice:
-    """`report`: says the demand where no host goes back yet; `placing_later`: told that nothing is placed meanwhile."""
+    """`report`: reports the demand where no host goes back yet; `placing_later`: called when nothing is placed meanwhile."""
 
     def __init__(self, view: View, report: Stage, placing_later: Callable[[], None]) -> None:
         self.view, self.report, self.placing_later = view, report, placing_later
@@ -102,7 +102,7 @@ class AnswerNotice:
         return max(must, min(count, idle))
 
     def _due_for_grace(self, closing: dict[str, None], now: float) -> int:
-        """Hosts that must go back now since those who would be victims have asked for time (rule 3)."""
+        """Hosts that must go back now since prospective victims have asked for a grace (rule 3)."""
         custody, dept = self.view.custody, self.view.dept
         late_s = max(latenesses(custody, dept), default=0.0)
         count = due(custody, dept, now + late_s)
@@ -113,7 +113,7 @@ class AnswerNotice:
         return due(custody, dept, now + late_s)
 
     def _choose(self, count: int, closing: dict[str, None], now: float) -> tuple[Choice, dict[str, Candidate]]:
-        """Who ends so that `count` hosts can go back, and who could; attempts in `closing` end anyway."""
+        """The victims that let `count` hosts go back, and all candidates; attempts in `closing` end anyway."""
         view = self.view
         hosts = loads(view.custody, view.dept, closing)
         candidates = view.preemption.on_notice(hosts, now)
@@ -251,7 +251,7 @@ def loads(custody: Custody, dept: str, closing: dict[str, None]) -> list[HostLoa
 
 def why_victim(victim: Candidate, hosts: int, kept_s: float, victims: str) -> Reason:
     """Why it ends.  `hosts`: how many go back in all; `victims`: the order of victims that chose it; `kept_s`: what a
-    checkpoint saves of what it has run; then what is lost is told too."""
+    checkpoint saves of its run time; if there is any, the reason states what is lost too."""
     lost_s = round(victim.lost_s, 3) if kept_s else None
     return because.Reclaimed(hosts=hosts, running_s=round(victim.running_s, 3), victims=victims, lost_s=lost_s)
 
@@ -263,8 +263,8 @@ def interleave(
     placements: dict[str, f.UnitPlaced],
     reason: Reason,
 ) -> list[f.Fact]:
-    """Closings in the order of the victims, which is that in which they enter the queue again, each with the placement of who
-    moves; each host is released as soon as the last one on it is closed, idle ones before (rule 4)."""
+    """Closings in the order of the victims, which is that in which they enter the queue again, each with the placement of a
+    unit that moves; each host is released as soon as the last attempt on it is closed, idle ones before (rule 4)."""
     hosts_of = {unit: custody.state.units[unit].hosts for unit in choice.victims}
     left = dict.fromkeys(choice.hosts, 0)  # host that goes back -> victims on it
     for hosts in hosts_of.values():
@@ -302,10 +302,10 @@ def moves(
     going: Iterable[str],
     shape_of: Callable[[str], Shape] | None = None,
 ) -> dict[str, tuple[str, ...]]:
-    """Who of `wishing` moves, in this order of preference, and to which hosts, rank by rank.  `going`: hosts given back;
+    """Which of `wishing` move, in this order of preference, and to which hosts, rank by rank.  `going`: hosts given back;
     `shape_of`: what a unit needs beside its size (its constraint)."""
     leave = dict.fromkeys(going)
-    left: dict[str, Free] | None = None  # what each host that stays offers; made once somebody asks
+    left: dict[str, Free] | None = None  # what each host that stays offers; made on first use
     found: dict[str, tuple[str, ...]] = {}
     for name in wishing:
         unit = custody.state.units[name]

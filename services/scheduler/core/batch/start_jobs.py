@@ -1,16 +1,17 @@
-"""Which units start now, and who makes way for them: the stage that asks the department's order.
+"""Which units start now, and which are preempted for them: the stage that asks the department's order.
 
 Theory of operation
-  A pass over a long queue takes long, and mostly finds nobody.  So one that was fruitless is not repeated until something has
-  changed that could bear fruit, or a moment has come that it stated itself (`policies.order`, rules 1 to 3).
+  A pass over a long queue takes long, and mostly starts nothing.  So a fruitless one is not repeated until something has
+  changed that could bear fruit, or a moment has come that the pass itself stated (`policies.order`, rules 1 to 3).
 
 Rules
   1. The order of the queue is priority, then entry (`jobs`).  Which of the units that fit start is the policy's
      (`policies/order_*`); on which hosts is `Room`'s: best fit, different hosts, and among equal ones `affinity`'s.
   2. Never placed: what is held, cancelled, over its throttle or a limit, or waits for others; nothing on cordoned or
      quarantined hosts.
-  3. Best-effort jobs make way for production (`best_effort`), suspended if that can be done; within bounds (`preemption`).
-     Who makes way ahead of time for a lease's slot (`Plan.clear`) is closed in a decision of its own; what starts follows.
+  3. Best-effort jobs are preempted for production (`best_effort`), by suspension if possible; within bounds (`preemption`).
+     Attempts preempted ahead of time for a lease's slot (`Plan.clear`) are closed in a decision of their own; the starts
+     follow.
   4. A department that the configuration does not name, or that is closed, places nothing.
 """
 
@@ -27,7 +28,7 @@ from services.scheduler.core.policies import leases_elsewhere
 from services.scheduler.core.policies.order import Order, Plan, Situation, Start
 from services.scheduler.core.state.room import Room
 
-NOBODY: Final = Plan([])  # what a pass finds where nobody waits
+NOBODY: Final = Plan([])  # the result of a pass over an empty queue
 
 
 class Passed(NamedTuple):
@@ -42,9 +43,9 @@ class Passed(NamedTuple):
 
 
 class StartJobs:
-    """`due`: when time alone may start something, as the last pass saw it; `shifted`: a host or an expected end has changed
-    since the last fruitless pass; `passed_at`: when that was.  Before the first one `room.grew` is up.
-    `passed`: the last pass, fruitless or not, which explains who waits; decisions do not read it."""
+    """`due`: when time alone may start something, as of the last pass; `shifted`: a host or an expected end has changed since
+    the last fruitless pass; `passed_at`: when that was.  Before the first one `room.grew` is up.  `passed`: the last pass,
+    fruitless or not, for explanations of why units wait; decisions do not read it."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -62,7 +63,7 @@ class StartJobs:
         return False
 
     def look_again(self) -> None:
-        """The next pass finds out anew when time may start something."""
+        """The next pass determines again when time may start something."""
         self.due, self.view.jobs.queue.grew = NEVER, True
 
     def next_moment(self, after: float) -> float:
@@ -77,7 +78,7 @@ class StartJobs:
     # ---------------------------------------------------------------------------------------------------------- passes
 
     def _moves(self, now: float, closing: dict[str, None]) -> tuple[dict[str, list[str]], list[Start]]:
-        """Who makes way now (lease -> attempts), or what starts; with slots, nothing beside `closing`."""
+        """Attempts preempted now (lease -> attempts), or the units that start; with slots, nothing beside `closing`."""
         view, queue = self.view, self.view.jobs.queue
         if not view.active or not (queue.where or queue.bookings):
             self.due = NEVER
@@ -86,7 +87,7 @@ class StartJobs:
             self.look_again()
             return {}, []
         room = view.room.rested(view.custody, now)
-        view.jobs.ranked(now, None if view.best_effort else room)  # nothing fits, and somebody may make way
+        view.jobs.ranked(now, None if view.best_effort else room)  # what fits nowhere may preempt best-effort
         if not self._may_bear_fruit(now, room):
             return {}, []
         plan = self._pass(now, room)
@@ -98,7 +99,7 @@ class StartJobs:
         return way, starts
 
     def _may_bear_fruit(self, now: float, room: Room) -> bool:
-        """True if something has changed since the last fruitless pass that another one could start something for."""
+        """True if something has changed since the last fruitless pass that could let another one start something."""
         view = self.view
         if room is not view.room or view.jobs.queue.grew or view.room.grew or now >= self.due:
             return True
@@ -108,8 +109,9 @@ class StartJobs:
         return bool(view.best_effort) and view.guards.next_moment(view.best_effort, self.passed_at) <= now
 
     def last_pass(self, now: float) -> Plan:
-        """What the last pass over the queue found.  Where it may not hold any more, as the core has yet to decide or may place
-        nobody (on notice): what a pass finds now.  It serves until the next fact; the next decision makes one of its own."""
+        """What the last pass over the queue found.  Where that may no longer hold, since the core has yet to decide or may
+        place nothing (on notice), a pass is made now.  It serves until the next fact; the next decision makes one of its
+        own."""
         view = self.view
         room = view.room.rested(view.custody, now)
         view.jobs.ranked(now)
@@ -136,7 +138,8 @@ class StartJobs:
         return plan if slots.due == NEVER else plan._replace(due=min(plan.due, slots.due))
 
     def _accepted(self, plan: Plan, room: Room) -> tuple[dict[str, list[str]], list[Start]]:
-        """Of a plan: who makes way now (lease -> attempts), or starts that keep the limits, on the hosts that serve them."""
+        """Of a plan: attempts preempted now (lease -> attempts), or starts within the limits, on the hosts that suit them
+        best."""
         way: dict[str, list[str]] = {}
         for unit, lease in plan.clear:
             way.setdefault(lease, []).append(unit)
@@ -160,7 +163,7 @@ class StartJobs:
         return settle(starts, room, given)
 
     def check(self, fresh: StartJobs, now: float) -> list[str]:
-        """A pass that is held for fruitless is so: one by a stage that remembers nothing starts nobody."""
+        """A pass that is skipped as fruitless would be so: one by a newly loaded stage starts nothing."""
         view, queue = self.view, self.view.jobs.queue
         if not view.active or not (queue.where or queue.bookings):
             return []

@@ -67,10 +67,10 @@ class Job(msgspec.Struct, kw_only=True):
 
 class Again(msgspec.Struct, kw_only=True):
     """A unit that is not in its first attempt any more.  `requeues`: attempts lost to reclaims and lost hosts; `faults`: to VMs
-    that ended without a word.  `suspends`: attempts that were suspended or moved; `used_s`: for how long
-    those ran that go on; `ran_s`: for how long the life ran that is over.  `shuns`: hosts of its last attempt, if that was a
-    fault.  `launches`: attempts in a row that ended before they began, `failed_on` their hosts -> another unit's attempt has
-    begun there since; `not_before`: when the next may start (`launches`)."""
+    that ended without a report.  `suspends`: attempts that were suspended or moved; `used_s`: run time of those of them that
+    are continued; `ran_s`: run time of the life that is over.  `shuns`: hosts of its last attempt, if that was a fault.
+    `launches`: attempts in a row that ended before they began, `failed_on` their hosts -> another unit's attempt has begun
+    there since; `not_before`: when the next may start (`launches`)."""
 
     entered: int
     requeues: int = 0
@@ -82,7 +82,7 @@ class Again(msgspec.Struct, kw_only=True):
     shuns: tuple[str, ...] = ()
     why: Reason | None = None  # of the last attempt that this department closed
     cause: Cause | None = None  # its
-    moved: int = 0  # attempts that went on where there was more room
+    moved: int = 0  # attempts that moved to hosts with more room
     preempted: int = 0  # attempts whose hosts were wanted for something else, suspended ones too
     launches: int = 0
     failed_on: dict[str, bool] = {}
@@ -101,7 +101,7 @@ class Checkpoint(msgspec.Struct, kw_only=True):
 
 
 class Refused(msgspec.Struct, kw_only=True):
-    """Why OpenNebula allocated no VM for this attempt of a unit, as the executor told it; without `failure`: why a VM of it
+    """Why OpenNebula allocated no VM for this attempt of a unit, as reported by the executor; without `failure`: why a VM of it
     ended."""
 
     attempt: int
@@ -110,7 +110,7 @@ class Refused(msgspec.Struct, kw_only=True):
 
 
 class Paused(msgspec.Struct, kw_only=True):
-    """Starts are paused in the whole cloud, as the executor told it."""
+    """Starts are paused in the whole cloud, as reported by the executor."""
 
     since: float
     why: str
@@ -125,10 +125,10 @@ class State(msgspec.Struct, kw_only=True):
     turn: str = ""  # the service of which production was placed last
     turn_best_effort: str = ""  # … and of which best-effort was
     made_way: list[float] = []  # when attempts ended for other jobs, of the last hour (`preemption`)
-    refused: dict[str, Refused] = {}  # unit that is not final, and has not begun since -> what OpenNebula said last
+    refused: dict[str, Refused] = {}  # unit that is not final, and has not begun since -> OpenNebula's last message
     paused: Paused | None = None
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
-    used: dict[str, float] = {}  # host -> share of its cores in use, as the executor told it last (`rebalance`)
+    used: dict[str, float] = {}  # host -> share of its cores in use, as last reported by the executor (`rebalance`)
     prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names
     sizes: tuple[dict[str, int], ...] = ()  # … and what scarce things
     usage: Usage = msgspec.field(default_factory=Usage)
