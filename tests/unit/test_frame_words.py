@@ -42,7 +42,7 @@ SHIPPED: Final = (
     ".yml",
 )  # read by people
 NOT_YET: Final = {
-    "services/scheduler": 259,
+    "services/scheduler": 168,
     "tests": 792,
 }
 

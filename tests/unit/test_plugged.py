@@ -137,12 +137,12 @@ def start(unit: Any = "3", hosts: Any = ("h2",), reason: Any = WHY, victims: Any
         ),
         (start(reason=because.ByPolicy(details={"x": 10**40})), "it starts '3' with a Reason that cannot be written"),
         (start(reason=because.ByPolicy(details={"x": "x" * 5000})), "it starts '3' with a Reason of 50"),
-        (start(victims=None), "who makes way for '3' should be a tuple of units, not None"),
-        (start(victims=("1",)), "'1' shall make way, and is no best-effort that runs"),
-        (start(victims=("3",)), "'3' shall make way, and is no best-effort that runs"),
-        (start(victims=("9",)), "'9' shall make way, and is no best-effort that runs"),
-        (start(victims=("2", "2")), "'2' shall make way twice"),
-        (start("4", victims=("2",)), "somebody shall make way for '4', which is best-effort itself"),
+        (start(victims=None), "the victims for '3' should be a tuple of units, not None"),
+        (start(victims=("1",)), "it names the victim '1', which is no best-effort that runs"),
+        (start(victims=("3",)), "it names the victim '3', which is no best-effort that runs"),
+        (start(victims=("9",)), "it names the victim '9', which is no best-effort that runs"),
+        (start(victims=("2", "2")), "it names the victim '2' twice"),
+        (start("4", victims=("2",)), "it names victims for '4', which is best-effort itself"),
         (start(victims=("2",)), ""),
     ],
 )
@@ -154,7 +154,7 @@ def test_a_start_of_a_wrong_form_is_told(answer: Start, told: str) -> None:
         return
     assert plan(situation).starts == [answer]
     plan = plugged.order(Order(lambda _: Plan([answer])), 'order "x" of acme 1').plan
-    assert "it names who makes way for '3', and does not say makes_way=True" in refused(plan, situation)
+    assert "it names victims for '3', and does not say makes_way=True" in refused(plan, situation)
 
 
 @pytest.mark.parametrize(
@@ -162,19 +162,19 @@ def test_a_start_of_a_wrong_form_is_told(answer: Start, told: str) -> None:
     [
         (None, "it should return a Plan, not None"),
         ([], "it should return a Plan, not []"),
-        (Plan([], waits=None), "what lanes wait for should be told by lane, each by a function, not as None"),  # type: ignore[arg-type]
-        (Plan([], waits={"lane": WHY}), "what lanes wait for should be told by lane, each by a function"),  # type: ignore[dict-item]
+        (Plan([], waits=None), "its waits should have a function for each lane, not be None"),  # type: ignore[arg-type]
+        (Plan([], waits={"lane": WHY}), "its waits should have a function for each lane"),  # type: ignore[dict-item]
         (Plan([], rest=Plan([])), "its rest should be a function or None"),  # type: ignore[arg-type]
-        (Plan([], reservations=iter(())), "for whom room is kept should be a list of Reserved"),
-        (Plan([], reservations=["3"]), "for whom room is kept should be told as Reserved, not as '3'"),  # type: ignore[list-item]
-        (Plan([], reservations=[Reserved(3, 0.0)]), "for whom room is kept should be told as Reserved"),  # type: ignore[arg-type]
-        (Plan([], reservations=[Reserved("3", "soon")]), "for whom room is kept should be told as Reserved"),  # type: ignore[arg-type]
-        (Plan([], clear=[("1", "3")]), "'1' shall make way, and is no best-effort that runs"),
-        (Plan([], clear=[("2", "3")]), "'2' shall make way for '3', which is no lease that waits for its slot"),
-        (Plan([], clear=[("2",)]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
-        (Plan([], clear=None), "who makes way for slots should be a list, not None"),  # type: ignore[arg-type]
-        (Plan([], clear=[["2", "3"]]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
-        (Plan([], clear=[("2", "3", "4")]), "who makes way should be told as unit and lease"),  # type: ignore[list-item]
+        (Plan([], reservations=iter(())), "its reservations should be a list of Reserved"),
+        (Plan([], reservations=["3"]), "each reservation should be a Reserved, not '3'"),  # type: ignore[list-item]
+        (Plan([], reservations=[Reserved(3, 0.0)]), "each reservation should be a Reserved"),  # type: ignore[arg-type]
+        (Plan([], reservations=[Reserved("3", "soon")]), "each reservation should be a Reserved"),  # type: ignore[arg-type]
+        (Plan([], clear=[("1", "3")]), "it clears '1', which is no best-effort that runs"),
+        (Plan([], clear=[("2", "3")]), "it clears '2' for '3', which is no lease that waits for its slot"),
+        (Plan([], clear=[("2",)]), "its clear should hold pairs of unit and lease"),  # type: ignore[list-item]
+        (Plan([], clear=None), "its clear should be a list of unit and lease, not None"),  # type: ignore[arg-type]
+        (Plan([], clear=[["2", "3"]]), "its clear should hold pairs of unit and lease"),  # type: ignore[list-item]
+        (Plan([], clear=[("2", "3", "4")]), "its clear should hold pairs of unit and lease"),  # type: ignore[list-item]
         (Plan([], due=True), "the next moment should be a time after 1000000"),
         (Plan([], due="soon"), "the next moment should be a time after 1000000"),  # type: ignore[arg-type]
         (Plan([], due=1_000_000.0), "the next moment should be a time after 1000000"),
@@ -210,7 +210,7 @@ def test_what_an_order_tells_when_it_is_asked_is_heard_and_judged_then() -> None
         f"{who} in waits: Zero"
     )
     odd = rest(lambda _now: Plan([], reservations=iter([Reserved("3", 5.0), "4"])))  # type: ignore[list-item]
-    assert refused(list, odd.reservations).startswith(f"{who}: reservations: for whom room is kept should be told as")
+    assert refused(list, odd.reservations).startswith(f"{who}: reservations: each reservation should be")
     failing = rest(lambda _now: Plan([], reservations=map(raises, "3")))
     assert refused(list, failing.reservations).startswith(f"{who} in reservations: ZeroDivisionError")
     told = plugged.order(Order(lambda _: Plan([], {lane: raises})), who).plan(situation)

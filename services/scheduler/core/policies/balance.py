@@ -5,25 +5,25 @@ next one with the next; one VM of each pair moves; no host is left without VM.  
 code and are used by nothing there; memory, cost and hysteresis it does not have.  Here they are what the rules are about.
 
 Theory of operation
-  `plan` is a function of what hosts were seen to use and of what runs there; it changes nothing and remembers nothing.  A
-  host's use is shared out among its machines by their cores: nobody measures one machine.  Whoever calls it forgets, of both
-  hosts of each move, what they were seen to use (`rebalance`): until they have been seen again they take no part.
+  `plan` is a function of the observed use of hosts and of what runs there; it changes nothing and remembers nothing.  A host's
+  use is divided among its machines by their cores: no machine is measured by itself.  The caller drops the observed use of both
+  hosts of each move (`rebalance`): until they have been observed again they take no part.
 
 Rules
   1. A machine moves only from a host above `high` to one below `low`.  Between the two nothing is done: that is the band.
   2. A host has at most one move in a pass, as source or as target (but see 8); in all there are at most half as many moves as
      hosts.
-  3. No host is emptied: who has one machine alone keeps it (but see 8).
+  3. No host is emptied: a host with a single machine keeps it (but see 8).
   4. The target has room for the machine's cores and memory as for any job, and uses at most 60 % afterwards: the share below
      which hosts may have more VMs at all (4.2.1), so that it will not be a source next.
   5. What a move costs is the time that its memory takes over the wire.  It is at most `cost_max_s`, and the job has at least
      `worth` times as long to go.
-  6. Of a host's machines the one goes whose move brings the host into the band; of those the cheapest.
+  6. Of a host's machines one moves whose move brings the host into the band; of those the cheapest.
   7. A job moves at most `moves_max` times.  The shares of a host's use are a guess: a machine that uses far more than its cores
      say would make each of its hosts a source in turn.
   8. Only with `power_saving`, and only while no host is above `high`: a host below `low` gives all its machines to busier ones
      that stay within 60 %, or none.  Nothing goes to an empty host, so with each pass there are fewer hosts in use.
-  9. Whose use is not known takes no part.
+  9. A host whose use is unknown takes no part.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def _chosen(source: Load, target: Load, rules: Balance) -> Machine | None:
 
 def _price(source: Load, machine: Machine, rules: Balance) -> tuple[object, ...]:
     return (
-        source.utilisation - source.use(machine) > rules.high,  # 1. who brings the host into the band
+        source.utilisation - source.use(machine) > rules.high,  # 1. one that brings the host into the band
         cost_s(machine, rules),  # 2. the cheapest
         source.use(machine),  # 3. the smallest
         sort_key(machine.unit),  # 4. unique

@@ -4,7 +4,7 @@ Admission accepts such leases only where the order is `leases`; they can still b
 
 Rules
   1. A lease starts no sooner than its slot begins, and not after it has passed.
-  2. From then on it goes before everybody in the queue, if there is room; nobody makes way for it, and nothing is kept.
+  2. From then on it goes before all units in the queue, if there is room; nothing is preempted or reserved for it.
 """
 
 from __future__ import annotations

@@ -1,22 +1,23 @@
-"""What an order is: a pure function from a situation to what a pass over the queue finds.
+"""What an order is: a pure function from a situation to the result of a pass over the queue.
 
-    plan(situation) -> Plan      who starts now, and for whom room is kept; changes nothing; the same situation, the same plan
+    plan(situation) -> Plan      what starts now, and for which units room is kept; changes nothing; equal situations, equal
+    plans
 
-Why a lane waits is a result of the pass that did not start it (as in Nomad's AllocMetric).  A plan says only what nobody else
-can know: of each lane the first of these is the reason.
+Why a lane waits is a result of the pass that did not start it (as in Nomad's AllocMetric).  A plan states only what cannot be
+derived elsewhere: of each lane the first of these is the reason.
     a. its array's throttle or a limit allows it nothing (`Queue.allowance`)
-    b. what `waits` says of it
+    b. what `waits` gives for it
     c. there is too little room for its shape
     d. it would delay the first one of `reservations`; without any, it is behind the head of the queue
-A pass that can start nobody ends at once; what it did not need for that is in `rest`, worked out when somebody asks.
+A pass that can start nothing ends at once; what it did not need for that is in `rest`, computed on request.
 
 Rules
   1. A pass that starts nothing is not repeated until something has changed that could make it start more: queue or room have
      grown; for an order that looks ahead (`foresees`) also when any host or any expected end has changed.
-  2. So time alone must never make an order start more, except at stated moments for which the core is woken: where time
-     changes the order of the queue (`order_multi_factor`, `jobs.next_moment`), and where things have their times (`due`:
+  2. So time alone must never make an order start more, except at stated moments for which the core is woken: where time changes
+     the order of the queue (`order_multi_factor`, `jobs.next_moment`), and where things have their times (`due`:
      `order_leases`, `leases_elsewhere`).  A moment follows from facts, so it stands still until one comes.
-  3. Who makes way for a start to come is in `clear`; those closings are written before anybody starts.
+  3. Attempts that must end for a later start are in `clear`; their closings are written before anything starts.
 
 A new order is one module with such a function, and its entry in `registry`.
 """
@@ -43,11 +44,10 @@ def nobody(_unit: str) -> bool:
 
 
 class Situation(NamedTuple):
-    """What an order may look at.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they
-    are empty; worked out when first asked for.  `most`: starts that one decision may hold.
-    `policy`: the department's settings; `turns`: the services of which production and best-effort were placed last.
-    `guarded`: of a best-effort unit, whether no job may end its attempt now; `clearing_s`: how long before its room is needed
-    it has to be told, in seconds."""
+    """What an order may read.  `forecast`: live attempts with their hosts and expected ends, and what hosts offer when they are
+    empty; computed on first use.  `most`: starts that one decision may hold.  `policy`: the department's settings; `turns`: the
+    services of which production and best-effort were placed last.  `guarded`: of a best-effort unit, whether no job may preempt
+    it now; `clearing_s`: how long before its room is needed a unit must be ended, in seconds."""
 
     queue: Queue
     room: Room
@@ -61,8 +61,8 @@ class Situation(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """A waiting unit that nobody may delay, when it starts at the latest (NEVER: nobody can say), and on which hosts, if the
-    order names them.  `victims`: who makes way for it then."""
+    """A waiting unit that no other may delay, when it starts at the latest (NEVER: unknown), and on which hosts, if the order
+    names them.  `victims`: the attempts preempted for it then."""
 
     unit: str
     at: float
@@ -70,18 +70,18 @@ class Reserved(NamedTuple):
     victims: tuple[str, ...] = ()
 
 
-# Why this unit of a lane waits at this moment, the same for all of the lane; of an order that keeps slots for all that are as
-# long: None if what keeps others does not keep it.
+# Why this unit of a lane waits at this moment: the same for the whole lane, or, in an order that keeps slots, for its units of
+# one length.  None if the unit itself is not kept waiting by what keeps the others.
 Wait: TypeAlias = Callable[[str, float], Reason | None]
 NO_WAITS: Final[Mapping[LaneKey, Wait]] = {}
 
 
 class Plan(NamedTuple):
     """What a pass found.  `starts`: units that start now, in order.  `waits`: lanes that the order itself keeps from starting,
-    whatever room there is.  `reservations`: for whom room is kept, in order.  `clear`: best-effort attempts that have to make
-    way now, each with the lease that it is for; then nobody starts.  `due`: the next moment at which time alone may change
-    something.  `rest`: the waits and reservations, as of a moment, of a pass that ended before it knew them all (its
-    reservations may be worked out one by one: all that is needed of queue and hosts is read before the first one)."""
+    whatever room there is.  `reservations`: the units for which room is kept, in order.  `clear`: best-effort attempts that
+    must be preempted now, each with the lease that it is for; then nothing starts.  `due`: the next moment at which time alone
+    may change something.  `rest`: the waits and reservations, as of a moment, of a pass that ended before it had found them all
+    (its reservations may be computed one by one: all that is needed of queue and hosts is read before the first one)."""
 
     starts: list[Start]
     waits: Mapping[LaneKey, Wait] = NO_WAITS
@@ -92,10 +92,10 @@ class Plan(NamedTuple):
 
 
 class Order(NamedTuple):
-    """`foresees`: it asks for the forecast; `makes_way`: it says itself who makes way for whom (`best_effort`); `keeps_slots`:
-    it keeps the times of leases (`Plan.clear`, `Plan.due`), and makes way; `reserves_for_all`: each pass plans for everybody,
-    and so looks at each host for each of them; `hosts`: how many it wants for all that runs and waits, given the kinds of hosts
-    (cores and MiB), if that may be more than these fill: demand's question, not one of a pass."""
+    """`foresees`: it uses the forecast; `makes_way`: it chooses the victims itself (`best_effort`); `keeps_slots`: it keeps the
+    slots of leases (`Plan.clear`, `Plan.due`), and chooses the victims; `reserves_for_all`: each pass plans for every waiting
+    unit, and so looks at each host for each of them; `hosts`: how many it wants for all that runs and waits, given the kinds of
+    hosts (cores and MiB), if that may be more than these fill: used by demand, not by a pass."""
 
     plan: Callable[[Situation], Plan]
     foresees: bool = False

@@ -1,34 +1,34 @@
-"""Conservative backfill: everybody who waits has a reservation; who starts now delays none of those before it.
+"""Conservative backfill: every waiting unit has a reservation; a unit that starts now delays none of those before it.
 
 Sources: A. Mu'alem and D. Feitelson, Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM
 SP2 with backfilling, IEEE TPDS 12(6), 2001 (conservative backfilling, and the profile of free processors).
 
 Theory of operation
-  A *profile* says for each host what is free from which moment on: now, and after each expected end (`forecast`).  In the order
-  of the queue each unit gets the earliest window in which its hosts are free for as long as it may run; the window is cut out
-  of the profile for those behind it.  Whose window begins now starts.  The textbook's profile counts processors; here hosts are
-  shared, and a sum over hosts would promise cores that lie scattered, so each reservation names its hosts.  The price: the
-  textbook's window may be on other processors from moment to moment; this one is on these, and so may come later.
+  A *profile* states for each host what is free from which moment on: now, and after each expected end (`forecast`).  In the
+  order of the queue each unit gets the earliest window in which its hosts are free for as long as it may run; the window is cut
+  out of the profile for the units behind it.  A unit whose window begins now starts.  The textbook's profile counts processors;
+  here hosts are shared, and a sum over hosts would promise cores that lie scattered, so each reservation names its hosts.  The
+  price: the textbook's window may be on other processors from moment to moment; this one is on these, and so may come later.
 
 Rules
   1. In the order of the queue (`shape.Place`) each unit gets the earliest window.  One that the hosts held now could not hold,
-     were they empty, is passed: what the department may be given later nobody can foresee.
+     were they empty, is passed: which hosts the department will be given later is unknown.
   2. It starts now if each of its hosts has room from now until its end; by best fit (empty hosts last, least room first).
   3. Else it is reserved at the first moment at which enough hosts have room for its whole length: of those, the hosts with the
      fewest cores, then least memory, then by name.  The choice does not depend on what else is there: see below.
-  4. A pass gives `reservations_max` reservations (a setting); whoever is behind waits, and `why` says so.  It ends sooner once
-     nobody can start any more: the reservations behind that are `rest`.
+  4. A pass makes at most `reservations_max` reservations (a setting); the units behind those wait, and `why` says so.  It ends
+     sooner once no unit can start any more: the reservations behind that are `rest`.
   5. An array's units over its throttle are passed: they wait for their siblings (as in `fcfs`).
-  6. Nothing is remembered: each pass plans anew.  So an early end moves everybody up, in order (the paper's "compression").
-  7. A window that began in the past is one for which somebody is still there beyond the expected end (`forecast`, rule 2).  It
-     is planned with, and promised to nobody, nor is what follows it on its hosts: nobody knows when that end will be.
+  6. Nothing is remembered: each pass plans from scratch.  So an early end moves all units up, in order (the paper's
+     "compression").
+  7. A window that began in the past is one whose hosts still hold attempts beyond their expected end (`forecast`, rule 2).  It
+     is planned with, but promised to no unit, nor is what follows it on its hosts: when those attempts end is unknown.
 
-A start delays nobody before it.  It takes room that no window before it uses.  When all is planned anew with the started unit
+A start delays no unit before it.  It takes room that no window before it uses.  When all is planned again with the started unit
 on its hosts, each unit before it finds the windows that it found, less some that it did not take (by induction in the order of
 the queue): the earliest moment is the same, and so are the hosts, since rule 3 takes the first ones of a fixed order.  Here it
 matters that it is not best fit.  What can still delay: hosts that are taken away, boots and ends of machines, which are not in
 the estimates, and an early end (a unit before may take its hosts; the paper's compression has the old windows to hold on to).
-
 Time alone starts nothing (`order`, rule 2).  Ends and windows stand still, also those that have passed.  To start now a unit
 must fit beside every window that begins before its own end would come; the later it is, the more such windows there are.
 
@@ -72,8 +72,8 @@ def plan(situation: Situation) -> Plan:
 
 
 def reservations(situation: Situation) -> Iterator[Reserved]:
-    """When and where each unit starts as things are, one by one, of all that a pass looks at; NEVER: nobody can say.
-    All that is needed of queue and hosts is read before the first one: facts may come between two of them."""
+    """When and where each unit starts as things are, one by one, of all that a pass looks at; NEVER: unknown.  All that is
+    needed of queue and hosts is read before the first one: facts may come between two of them."""
     passing, queue, could_hold = _Pass(situation), situation.queue, situation.forecast().could_hold
     lanes = [lane for lane in queue.lanes.values() if could_hold(lane.key.shape)]
     first = islice(_in_turn(queue, lanes), situation.policy.reservations_max + situation.most)
@@ -173,7 +173,7 @@ def _in_turn(queue: Queue, lanes: Iterable[Lane]) -> Iterator[tuple[Place, Shape
 
 
 class _Pass:
-    """`found`: what starts; `given`: the reservations of those who do not; `hopes`: shapes that may still start now, with the
+    """`found`: what starts; `given`: the reservations of the other units; `hopes`: shapes that may still start now, with the
     shortest length among their units."""
 
     def __init__(self, situation: Situation) -> None:
@@ -185,7 +185,7 @@ class _Pass:
         self.reserved = 0
         self.passed: Place | None = None
         self._windows: dict[tuple[Shape, float], list[tuple[int, list[tuple[float, float]]]]] = {}
-        self._refused: dict[Shape, float] = {}  # who runs for so long or longer cannot start now
+        self._refused: dict[Shape, float] = {}  # units that may run this long or longer cannot start now
 
     def hope(self, fitting: list[Lane]) -> None:
         self.hopes = {}
@@ -194,7 +194,7 @@ class _Pass:
             self.hopes[lane.key.shape] = min(shortest, self.hopes.get(lane.key.shape, NEVER))
 
     def run(self) -> None:
-        """Everybody in order, as long as somebody may start."""
+        """All units in order, as long as one may still start."""
         for place, shape in _in_turn(self.queue, self.queue.lanes.values()):
             if self.over or (self.hopes is not None and not self.hopes):
                 return
@@ -234,7 +234,7 @@ class _Pass:
         return reserved
 
     def _give_up(self, shape: Shape, length_s: float) -> None:
-        """Nobody of `shape` who runs for so long or longer starts in this pass: room only shrinks."""
+        """No unit of `shape` that may run this long or longer starts in this pass: room only shrinks."""
         self._refused[shape] = min(length_s, self._refused.get(shape, NEVER))
         if self.hopes is not None and self.hopes.get(shape, NEVER) >= length_s:
             self.hopes.pop(shape, None)

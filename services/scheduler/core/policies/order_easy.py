@@ -1,4 +1,4 @@
-"""EASY backfill: nobody delays the first one that waits; whoever does not may overtake.
+"""EASY backfill: no unit delays the first one that waits; those that do not delay it may overtake.
 
 Sources: D. Lifka, The ANL/IBM SP scheduling system, JSSPP 1995; A. Mu'alem and D. Feitelson, Utilization, predictability,
 workloads, and user runtime estimates in scheduling the IBM SP2 with backfilling, IEEE TPDS 12(6), 2001.
@@ -13,7 +13,7 @@ Theory of operation
 Rules
   1. In the order of the queue (`shape.Place`), as long as each fits, units start.
   2. The head is the first unit that does not fit now and would fit on the hosts held now, were they empty.  One that would not
-     is passed: what the department may be given later nobody can foresee.  Its turn comes when enough hosts are held.
+     is passed: which hosts the department will be given later is unknown.  Its turn comes when enough hosts are held.
   3. Shadow time: the earliest expected end after which the head fits.  All that is expected to end by then counts as free.
   4. A unit that ends by the shadow time starts wherever it fits (best fit).
   5. One that ends later starts on hosts where the head would not fit at the shadow time anyway, and on others as far as the
@@ -70,7 +70,7 @@ class _Pass:
         self.started: dict[LaneKey, int] = {}
         self.full: dict[Shape, None] = {}  # no room now
         self.no_extra: dict[Shape, None] = {}  # room now, but only for those that end by the shadow time
-        self.passed: Place | None = None  # the first one for whom the hosts held now would never do
+        self.passed: Place | None = None  # the first one that the hosts held now could never hold
         self.gap: Gap | None = None
         self.heap: Heap = []
         for lane in self.queue.lanes.values():
@@ -95,7 +95,7 @@ class _Pass:
         self._push(lane, stream.next + 1, stream.brief)
 
     def _in_order(self) -> None:
-        """Rules 1 to 3: until somebody has to wait, who is the head then."""
+        """Rules 1 to 3: until a unit has to wait, which is then the head."""
         while self.heap and len(self.found) < self.situation.most and self.gap is None:
             stream = heapq.heappop(self.heap)
             shape = stream.lane.key.shape
@@ -152,7 +152,7 @@ class _Pass:
         return True
 
     def _only_short(self, stream: Stream, gap: Gap) -> None:
-        """Of this lane only those go on that end by the shadow time: they are streams of their own, length by length."""
+        """Of this lane only the units that end by the shadow time remain: as streams of their own, one for each length."""
         lane, now = stream.lane, self.situation.now
         lengths = self.queue.by_length(lane)
         for length_s in lengths.lengths:

@@ -1,4 +1,4 @@
-"""First come, first served: nobody overtakes.
+"""First come, first served: no unit overtakes another.
 
 Source: what any queue does; the baseline of A. Mu'alem and D. Feitelson, IEEE TPDS 12(6), 2001.
 

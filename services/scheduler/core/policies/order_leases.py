@@ -1,31 +1,30 @@
-"""Leases: a local one has its time slot, whatever else runs; best-effort ones fill the rest and make way.
+"""Leases: a local one has its time slot, whatever else runs; best-effort ones fill the rest and are preempted.
 
 Source: M. A. Salehi, A. N. Toosi, R. Buyya, Contention management in federated virtualized distributed systems, Software:
 Practice and Experience 2013, 4.1 and 4.3; aggressive backfilling as there: D. Lifka, JSSPP 1995 (`order_easy`).
 
 Theory of operation
-  A lease with a time slot is accepted by admission before its time, and waits apart from the queue.  Slots are laid on hosts
-  as things are (`order_leases_seats`).  When a slot begins its lease starts.  So that it can, those who have to make way are
-  told to before: by as much as suspending them takes.  Everybody else is in one queue and starts as long as no slot is in
-  the way.
+  A lease with a time slot is accepted by admission before its time, and waits apart from the queue.  Slots are laid on hosts as
+  things are (`order_leases_seats`).  When a slot begins its lease starts.  So that it can, its victims are ended before:
+  earlier by as much as suspending them takes.  All other units are in one queue and start as long as no slot is in the way.
 
 Rules
-  1. A lease starts when its slot begins, before anybody else.  If there is no room then, it starts as soon as there is; its
-     slot ends when it was to end.  One whose slot has passed does not start.  Of several the one whose slot began first
-     starts first, then the one accepted first; one for which there are too few hosts now keeps nothing from the others.
-  2. Who makes way (`order_leases_seats`, `preemption_costs`) is told `clearing_s` before the slot begins: the time that it
-     takes to suspend it, or to end it where that cannot be done, and `margin_s`.  Who came too late for that, at once.
-  3. Production starts only where it is away by the time that a slot needs its room, `margin_s` before.
-  4. Best-effort may run into a slot, if it would run at least as long as it costs to preempt it (suspend and resume) before
-     it has to go: else it would be saved and loaded for nothing.  Without `preempt` rule 3 holds for it.
-  5. Suspended leases go on first of all, in the order of the queue.  Then the queue in order.
+  1. A lease starts when its slot begins, before any other unit.  If there is no room then, it starts as soon as there is; its
+     slot ends when it was to end.  One whose slot has passed does not start.  Of several the one whose slot began first starts
+     first, then the one accepted first; one for which there are too few hosts now keeps nothing from the others.
+  2. A victim (`order_leases_seats`, `preemption_costs`) is ended `clearing_s` before the slot begins: the time that it takes to
+     suspend it, or to end it where that cannot be done, and `margin_s`.  One that started later than that is ended at once.
+  3. Production starts only where it is gone by the time that a slot needs its room, `margin_s` before.
+  4. Best-effort may run into a slot, if it would run at least as long as it costs to preempt it (suspend and resume) before it
+     has to end: else it would be saved and loaded for nothing.  Without `preempt` rule 3 applies to it.
+  5. Suspended leases are resumed first of all, in the order of the queue.  Then the queue in order.
   6. The first one that does not start and that the hosts held would hold, were they empty, is the *head*: it gets a
      reservation as in `order_easy`, behind the slots that are in its way; the others start if they are not in its way.
   7. An array's units over its throttle are passed.
-  8. Where machines are still being saved nobody starts but the lease that they make way for: memory that is being written is
-     not free, and whoever came between would be in the slot's way.  Nor do they go on themselves before they are saved.
+  8. Where machines are still being saved nothing starts but the lease that they were preempted for: memory that is being
+     written is not free, and any other unit there would be in the slot's way.  Nor are they resumed before they are saved.
 
-Time starts things here, at stated moments (`due`): when somebody has to be told or is saved, when a slot begins or is over.
+Time starts things here, at stated moments (`due`): when a victim has to be ended or is saved, when a slot begins or is over.
 Between them it starts nothing (`order`, rule 2): slots stand still, so the gaps before them only shrink.
 """
 
@@ -63,8 +62,8 @@ Heap: TypeAlias = list[Stream]
 
 
 def plan(situation: Situation) -> Plan:
-    """Who has to make way now, or the units to start, and when this has to be asked again; the head's reservation, and what
-    slots keep from lanes.  In the rest also where the slots will be.  Changes nothing."""
+    """The attempts to preempt now, or the units to start, and when to plan again; the head's reservation, and what slots keep
+    from lanes.  In the rest also where the slots will be.  Changes nothing."""
     queue, (clear, due) = situation.queue, agenda(situation)
 
     def rest(now: float, found: Plan | None = None) -> Plan:
@@ -88,7 +87,7 @@ def _slots(situation: Situation) -> Iterator[Reserved]:
 
 
 def agenda(situation: Situation) -> tuple[list[tuple[str, str]], float]:
-    """Rule 2: who has to make way now, each with the lease that it is for, and when this has to be asked again."""
+    """Rule 2: the attempts to preempt now, each with the lease that it is for, and when this has to be asked again."""
     now, bookings = situation.now, situation.queue.bookings.values()
     due = min((at for b in bookings for at in (b.start_at, b.ends_at) if at > now), default=NEVER)
     due = min([due, *(each.at for each in saving(situation)), *_begin_by(situation)])
@@ -107,7 +106,7 @@ def agenda(situation: Situation) -> tuple[list[tuple[str, str]], float]:
             due = min(due, seat.booking.start_at - longest_s)
             break
         found |= {unit: seat.booking.unit for unit in seat.victims if seats.moment(seat.booking, unit) <= now}
-        # Whoever it is: who is too late may be spared for somebody else.
+        # Of all best-effort: another unit may replace a victim that is too late.
         moments = (seats.moment(seat.booking, unit) for unit in best_effort)
         due = min((at for at in moments if now < at < due), default=due)
     return list(found.items()), due
@@ -130,13 +129,13 @@ class Pass:
         self.forecast, self.seats = situation.forecast(), Seats(situation)
         self.saving = {each.unit: each for each in saving(situation)}
         config = self.forecast.custody.state.config
-        self.kill_s = config.policy.kill_s if config is not None else 0.0  # to end who cannot be suspended
+        self.kill_s = config.policy.kill_s if config is not None else 0.0  # to end what cannot be suspended
         self.starts: list[Start] = []
         self.started: dict[object, int] = {}  # of a lane
         self.gone: dict[str, None] = {}
         self.never: dict[Shape, None] = {}  # more than the hosts held now could ever hold
         self.gap: Gap | None = None
-        self.refused: dict[LaneKey, None] = {}  # some of whom, or all, may not have the hosts that have room
+        self.refused: dict[LaneKey, None] = {}  # some or all of their units may not have the hosts that have room
 
     def run(self) -> Plan:
         self._leases()
@@ -213,7 +212,7 @@ class Pass:
         return min(away, self.now + worth_s)
 
     def _find(self, lane: Lane, length_s: float, *, resumes: bool = False) -> tuple[str, ...] | None:
-        """Hosts with room now, where it is in nobody's way; best fit among those that spoil nothing of the head's."""
+        """Hosts with room now, where it is in no slot's way; best fit among those that spoil nothing of the head's."""
         shape, gap, until = lane.key.shape, self.gap, self._guard(lane, length_s, resumes=resumes)
         self.seats.until(until)
         stays = gap is not None and self.now + length_s > gap.at
@@ -269,7 +268,7 @@ class Pass:
         return self.room.fits(lane.key.shape)
 
     def _others(self) -> None:
-        """Rule 5, the others: in order until there is a head, then who is not in its way."""
+        """Rule 5, the others: in order until there is a head, then those that are not in its way."""
         heap: Heap = []
         for lane in self.queue.lanes.values():
             self._push(heap, lane, lane, 0)

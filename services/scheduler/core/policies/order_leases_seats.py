@@ -1,30 +1,31 @@
-"""Where the time slots of leases will be, and who has to make way for them (`order_leases`).
+"""Where the time slots of leases will be, and which attempts are preempted for them (`order_leases`).
 
 Theory of operation
   Leases that wait for their time (`queue.bookings`) are seated one after the other, in order of their start.  At that time a
-  host offers what those who are still there leave of it.  A lease takes hosts that offer enough; if there are too few, as
-  little best-effort as possible makes way (`preemption.minimal`), the cheapest first (`preemption_costs`).  What follows is
-  worked out from facts alone, except that a slot whose time has come is looked at as of now.
+  host offers what the attempts that are still there leave of it.  A lease takes hosts that offer enough; if there are too few,
+  as little best-effort as possible is preempted (`preemption.minimal`), the cheapest first (`preemption_costs`).  All of it is
+  computed from facts alone, except that a slot whose time has come is looked at as of now.
 
 Rules
   1. Order: start, then entry.  A later slot fits around the earlier ones.
-  2. By a slot's start an attempt is away if it is expected to end by then, `margin_s` before; a lease's own slot ends sharp.
-     One that has not begun (its machines boot, or wait for memory that is being written) has all of its time still before it,
-     counted from now on.  Once the slot has begun, an attempt that is there is there.
-  3. Of those taken away in thought each stays that can beside the lease on the hosts that it gets.  Hosts that need nobody to
-     go, nor have just needed it (they are being cleared for another slot), are
-     taken before others, then in the order of their names, not by best fit: who starts where no slot is in the way must not
-     move slots, or a later one may not find its hosts any more.
-     Who cannot be away in time any more is taken last: what has started since must not make the slot late.
-  4. Production and other leases never make way.  Without `preempt` nobody does.
-  5. A lease for which there are too few hosts whoever makes way has those that there are kept from jobs, so that they do not
-     lengthen its wait; nobody makes way for it yet.  Nothing is kept from other leases: one that is due and fits starts.
+  2. An attempt is gone by a slot's start if it is expected to end `margin_s` before; a lease's own slot ends sharp.  One that
+     has not begun (its machines boot, or wait for memory that is being written) has all of its time still before it, counted
+     from now on.  Once the slot has begun, an attempt that is there is there.
+  3. Of the candidates removed hypothetically each stays that can beside the lease on the hosts that it gets.  Hosts on which
+     nothing must end, and that are not just being cleared for another slot, are taken before others, then in the order of their
+     names, not by best fit: a unit that starts where no slot is in the way must not move slots, or a later one may not find its
+     hosts any more.  Candidates that cannot be gone in time any more are taken last: what has started since must not make the
+     slot late.
+  4. Production and other leases are never preempted.  Without `preempt` nothing is.
+  5. A lease for which there are too few hosts, whatever is preempted, keeps those that there are from jobs, so that they do not
+     lengthen its wait; nothing is preempted for it yet.  Nothing is kept from other leases: one that is due and fits starts.
   6. A slot that has passed takes nothing.
-  7. Memory that is being written is not free.  A host where somebody is still being saved when the slot begins (for one that
+  7. Memory that is being written is not free.  A host where a unit is still being saved when the slot begins (for one that
      begins later) is ready only if the lease fits beside that.  Others are taken only if there are too few that are ready or
-     can still be cleared in time: the lease is late then, and nobody more makes way for it.
-  8. Of a reservation, which promises nothing (`order_leases`, rule 6): who is expected to end by then is away, without a margin
-     and whether it has begun or not.  Nothing of that moves with the clock, so time alone lets nobody in before the head.
+     can still be cleared in time: the lease is late then, and nothing more is preempted for it.
+  8. For a reservation, which promises nothing (`order_leases`, rule 6), an attempt that is expected to end by then is gone,
+     without a margin and whether it has begun or not.  Nothing of that moves with the clock, so time alone lets no unit in
+     before the head.
 
 Cost: a slot looks at every host once; only slots that matter to the question are seated.
 """
@@ -65,15 +66,15 @@ class Seats:
         self.situation, self.now = situation, situation.now
         self.settings: Leases = situation.policy.leases
         self.forecast = situation.forecast()
-        self.movable = dict(self.forecast.best_effort)  # and who of this pass is
-        self.on: dict[str, list[Ending]] = {}  # host -> who is there
+        self.movable = dict(self.forecast.best_effort)  # and that of this pass
+        self.on: dict[str, list[Ending]] = {}  # host -> attempts there
         for ending in self.forecast.endings:
             self.add(ending)
         waiting = [booking for booking in situation.queue.bookings.values() if booking.ends_at > self.now]
         self.waiting = sorted(waiting, reverse=True)  # the next one is the last
         self.there: dict[str, list[Seat]] = {}  # host -> slots that will be there
         self.kept: dict[str, list[Seat]] = {}  # host -> slots for which it is kept (rule 5)
-        self.saving: dict[str, list[Ending]] = {}  # host -> who is being saved there
+        self.saving: dict[str, list[Ending]] = {}  # host -> units that are being saved there
         for each in saving(situation):
             for name in each.hosts:
                 self.saving.setdefault(name, []).append(each)
@@ -81,7 +82,7 @@ class Seats:
         self.unbegun = unbegun(situation)
 
     def add(self, ending: Ending) -> None:
-        """Somebody is there, or has just been placed."""
+        """An attempt is there, or has just been placed."""
         if ending.kind.best_effort:
             self.movable[ending.unit] = ending
         for name in ending.hosts:
@@ -164,7 +165,7 @@ class Seats:
         return seat
 
     def _room_for(self, booking: Booking, at: float) -> tuple[tuple[str, ...], list[Ending]]:
-        """Its hosts, and who makes way there.  Rule 7: first what is in time."""
+        """Its hosts, and the attempts preempted there.  Rule 7: first what is in time."""
         shape = booking.shape
         fitting = [name for name in self.forecast.held if self.free(name, at).fits(shape)]
         if self.saving and booking.start_at >= self.now:
@@ -178,7 +179,7 @@ class Seats:
         return (clearing.chosen(), []) if victims is None else (clearing.hosts, victims)
 
     def _victims(self, clearing: _Clearing) -> list[Ending] | None:
-        """Best-effort that goes, cheapest first, so that the lease fits; `gone` says so from here on.  None if it does not."""
+        """Best-effort to preempt, cheapest first, so that the lease fits; from here on in `gone`.  None if it does not fit."""
         if clearing.fits():
             return []
         if not self.settings.preempt:
@@ -191,7 +192,7 @@ class Seats:
         return victims
 
     def _candidates(self, booking: Booking, at: float, *, in_time: bool) -> list[Ending]:
-        """Best-effort that may go, cheapest first; `in_time`: only who can be away by then."""
+        """Best-effort that may be preempted, cheapest first; `in_time`: only what can be gone by then."""
         there = {e.unit: e for e in self.movable.values() if not self._away(e, at)}
         costs = [
             Cost(
@@ -211,7 +212,7 @@ class Seats:
         return self.now <= booking.start_at and self.moment(booking, unit) < self.now - ROUNDING_S
 
     def moment(self, booking: Booking, unit: str) -> float:
-        """When the unit has to be told to make way for the slot."""
+        """When the unit has to be ended for the slot."""
         return booking.start_at - self.situation.clearing_s(unit)
 
 
@@ -224,7 +225,7 @@ class _Clearing:
         self.before = dict.fromkeys(before)
         self.found = dict(self.before)
         self.hosts: tuple[str, ...] = ()
-        self.ready = False  # the hosts are, once everybody needed has left
+        self.ready = False  # whether the hosts are, once all that were taken have left
 
     def take(self, ending: Ending) -> None:
         self.seats.gone[ending.unit] = self.at

@@ -9,20 +9,20 @@ Theory of operation
   rounded down, is the priority.  Which of the units start is the order below (`backfill`): it works the same queue, sorted by
   points.
   Age and usage change as time passes.  So they are taken as of stated *moments*, the multiples of `period_s` since the epoch:
-  between two of them nobody's priority changes, and the core wakes at the next one (`jobs`, `ranked`).
+  between two of them no priority changes, and the core wakes at the next one (`jobs`, `ranked`).
 
 Rules
   1. Age: seconds since the job was submitted, or since its last dependency was met, or since it was released by a person, in
      parts of `age_full_s`, at most 1.  A job that was preempted or failed does not lose it: it has waited all the same.
   2. Fair share: 2 ** -(U / S / damping).  U: the user's part of all usage of the department (`usage`); S: the user's shares by
      the shares of all its members: those who have used something, have shares of their own, or are configured in it.  1 while
-     nobody has used anything, 1/2 for who has used what is due, 0 for who has no share.
+     there is no usage, 1/2 for a user that has used exactly its share, 0 for one without shares.
   3. Size: all cores that the unit asks for, in parts of `size_full_cores`, at most 1.  A negative weight favours small jobs.
      Slurm takes parts of the cluster; here hosts come and go by the second, and priorities would with them.
   4. Quality of service: the job's `priority` and that of its quality together, in parts of `priority_full`, from -1 to 1.
-  5. User: what `users` says of the job's user, the same for all time.
+  5. User: the number that `users` has for the job's user, the same for all time.
   6. Department: its weight in parts of the largest one of the batch departments.  A department has a queue of its own, so this
-     is the same for all who are in it and moves nobody; it is there to be compared across departments.
+     is the same for all of its jobs and changes no order; it is there to be compared across departments.
   7. Equal points: order of entry (`shape.Place`).
 
 Slurm's fair tree is not here: departments are one level, and with one level both rank users alike.
@@ -37,7 +37,7 @@ from typing import Final, NamedTuple
 from schemas.config import BatchPolicy, CloudConfig, MultiFactor
 
 NAME: Final = "multi-factor"
-DIGITS: Final = 9  # of parts of all usage: all decays alike, so while nobody runs parts must stay what they are
+DIGITS: Final = 9  # of parts of all usage: all decays alike, so while nothing runs parts must stay what they are
 BELOW: Final = {"none": "fcfs", "first-fit": "first-fit", "easy": "easy", "conservative": "conservative"}
 
 
@@ -57,7 +57,7 @@ class Points(NamedTuple):
 
 
 def priority(age: float, fair_share: float, size: float, quality: float, user: float, department: float) -> int:
-    """The sum in this order and no other: a priority must not depend on who works it out."""
+    """The sum in this order and no other: a priority must not depend on where it is computed."""
     return math.floor(age + fair_share + size + quality + user + department)
 
 
@@ -70,7 +70,7 @@ class Fair(NamedTuple):
 
 
 def order_below(policy: BatchPolicy) -> str:
-    """The order that decides who starts: `policy.order` itself, or what is underneath."""
+    """The order that decides which units start: `policy.order` itself, or the one below it."""
     return BELOW[policy.multi_factor.backfill] if policy.order == NAME else policy.order
 
 

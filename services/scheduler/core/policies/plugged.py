@@ -1,15 +1,18 @@
-"""A policy of somebody else, between the core and what it does not trust.
+"""Third-party policies, wrapped: the core does not trust what they return.
 
-What it decides: nothing.  It passes on what the plug-in says, or ends the process with a sentence that names the policy and its
-package.
+What it decides: nothing.  It passes on what the plug-in returns, or ends the process with a message that names the policy and
+its package.
 
 Rules
-  1. What a plug-in raises is told with its name, and ends the process (`Exit.POLICY`): cores are deterministic, so whoever
-     asked again would hear the same; and to decide by another policy than the one that was chosen is worse than to wait.
-  2. So does an answer of a wrong form: units that do not wait, names that are none, a number that is none, a reason that cannot
-     be written.  Readers of the journal would void such facts again and again; here it is told at once, and whose fault it is.
-  3. Nobody is ended but best-effort that runs, for production, by an order that says that it chooses victims (`makes_way`).
-  4. Whether it is a good policy is not judged here; what else must hold is for `phoenix policies check`.
+  1. An exception in a plug-in is reported with the plug-in's name, and ends the process (`Exit.POLICY`): cores are
+     deterministic, so the next call would raise it again; and to decide by another policy than the one that was chosen is worse
+     than to wait.
+  2. So does an answer of a wrong form: units that do not wait, names that are no names, a number that is none, a reason that
+     cannot be serialised.  Readers of the journal would void such facts again and again; here the error is reported at once,
+     with the policy that made it.
+  3. Nothing is preempted but best-effort that runs, for production, by an order that declares that it chooses victims
+     (`makes_way`).
+  4. Whether it is a good policy is not judged here; `phoenix policies check` checks what else must hold.
 """
 
 from __future__ import annotations
@@ -52,7 +55,7 @@ def order(policy: Order, who: str) -> Order:
 
 
 def _plan(plan: Plan, situation: Situation, who: str) -> Plan:
-    """Whoever is guarded does not make way for a slot to come either; what is worked out later is heard like the rest."""
+    """Guarded units are not preempted for a later slot either; what is computed later is checked like the rest."""
     clear = [pair for pair in plan.clear if not situation.guarded(pair[0])]
     waits = {lane: _heard(wait, f"{who} in waits") for lane, wait in plan.waits.items()}
     return plan._replace(clear=clear, waits=waits, rest=_rest(plan.rest, who) if plan.rest is not None else None)
@@ -70,7 +73,7 @@ def _rest(rest: Callable[[float], Plan], who: str) -> Callable[[float], Plan]:
 
 
 def _each(reservations: Iterable[Reserved], who: str) -> Iterator[Reserved]:
-    """One by one, as they are worked out."""
+    """One by one, as they are computed."""
     more, end = iter(reservations), cast("Reserved", None)
     step = _judged(_heard(partial(next, more, end), f"{who} in reservations"), wrong_reserved, who, "reservations")
     while (found := step()) is not end:
@@ -97,7 +100,7 @@ def wrong_plan(situation: Situation, plan: Plan, *, makes_way: bool = True) -> s
     if wrong:
         return wrong
     if not isinstance(plan.reservations, list | tuple):
-        return f"for whom room is kept should be a list of Reserved, not {plan.reservations!r:.200}"
+        return f"its reservations should be a list of Reserved, not {plan.reservations!r:.200}"
     wrong = next((wrong for each in plan.reservations if (wrong := wrong_reserved(each))), "")
     return wrong or wrong_starts(situation, plan.starts, makes_way=makes_way) or _wrong_times(situation, plan)
 
@@ -106,7 +109,7 @@ def wrong_kind(plan: Plan) -> str:
     if not isinstance(plan, Plan):
         return f"it should return a Plan, not {plan!r:.200}"
     if not isinstance(plan.waits, Mapping) or not all(map(callable, plan.waits.values())):
-        return f"what lanes wait for should be told by lane, each by a function, not as {plan.waits!r:.200}"
+        return f"its waits should have a function for each lane, not be {plan.waits!r:.200}"
     if not (plan.rest is None or callable(plan.rest)):
         return f"its rest should be a function or None, not {plan.rest!r:.200}"
     return ""
@@ -117,7 +120,7 @@ def wrong_reserved(reserved: Reserved | None) -> str:
     if reserved is None:
         return ""
     if not isinstance(reserved, Reserved) or not _are_texts((reserved.unit,), tuple) or not _is_time(reserved.at):
-        return f"for whom room is kept should be told as Reserved, not as {reserved!r:.200}"
+        return f"each reservation should be a Reserved, not {reserved!r:.200}"
     return ""
 
 
@@ -157,33 +160,33 @@ def _wrong_victims(situation: Situation, starts: list[Start], makes_way: bool) -
     seen: dict[str, None] = {}
     for start in starts:
         if not _are_texts(start.victims, tuple):
-            return f"who makes way for {start.unit!r} should be a tuple of units, not {start.victims!r:.200}"
+            return f"the victims for {start.unit!r} should be a tuple of units, not {start.victims!r:.200}"
         if start.victims and not makes_way:
-            return f"it names who makes way for {start.unit!r}, and does not say makes_way=True"
+            return f"it names victims for {start.unit!r}, and does not say makes_way=True"
         waiting = situation.queue.where.get(start.unit)
         if start.victims and waiting is not None and waiting[0].key.kind.best_effort:
-            return f"somebody shall make way for {start.unit!r}, which is best-effort itself"
+            return f"it names victims for {start.unit!r}, which is best-effort itself"
         for unit in start.victims:
             if unit in seen:
-                return f"{unit!r} shall make way twice"
+                return f"it names the victim {unit!r} twice"
             if unit not in situation.forecast().best_effort:
-                return f"{unit!r} shall make way, and is no best-effort that runs"
+                return f"it names the victim {unit!r}, which is no best-effort that runs"
             seen[unit] = None
     return ""
 
 
 def _wrong_times(situation: Situation, plan: Plan) -> str:
-    """Of who makes way for slots, and of the next moment."""
+    """Of the victims for slots, and of the next moment."""
     if not isinstance(plan.clear, Sequence):
-        return f"who makes way for slots should be a list, not {plan.clear!r:.200}"
+        return f"its clear should be a list of unit and lease, not {plan.clear!r:.200}"
     for pair in plan.clear:
         if not _are_texts(pair, tuple) or len(pair) != 2:
-            return f"who makes way should be told as unit and lease, not as {pair!r:.200}"
+            return f"its clear should hold pairs of unit and lease, not {pair!r:.200}"
         unit, lease = pair
         if unit not in situation.forecast().best_effort:
-            return f"{unit!r} shall make way, and is no best-effort that runs"
+            return f"it clears {unit!r}, which is no best-effort that runs"
         if lease not in situation.queue.bookings:
-            return f"{unit!r} shall make way for {lease!r}, which is no lease that waits for its slot"
+            return f"it clears {unit!r} for {lease!r}, which is no lease that waits for its slot"
     if not _is_time(plan.due) or not plan.due > situation.now:
         return f"the next moment should be a time after {situation.now!r}, not {plan.due!r}"
     return ""

@@ -1,14 +1,14 @@
-"""What is free, what would be if best-effort made way, and who makes way (`preemption`).
+"""What is free, what would be if best-effort were preempted, and which of it is (`preemption`).
 
 Source: R. Chakode, thesis, Univ. Grenoble 2012, Algorithm 2 (a host with room first; only then one where best-effort has to
 be suspended, the newest first, "older ones are presumed near completion").
 
 Rules
-  1. Whoever fits on what is free makes nobody move.
-  2. Else as little best-effort as possible makes way (`preemption.minimal`), in the order that is given: of `svmsched` the
-     newest first (latest start, then latest submission: total).  Who can stay beside the new unit on its hosts stays.
-  3. Production never makes way, nor does who is guarded (`preemption`).
-  4. An attempt that makes way does so on all its hosts.
+  1. A unit that fits on what is free preempts nothing.
+  2. Else as little best-effort as possible is preempted (`preemption.minimal`), in the order that is given: of `svmsched` the
+     newest first (latest start, then latest submission: total).  What can stay beside the new unit on its hosts stays.
+  3. Production is never preempted, nor is a guarded unit (`preemption`).
+  4. A preempted attempt leaves all its hosts.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Pick: TypeAlias = Callable[[Room], tuple[str, ...] | None]
 
 
 class PreemptibleCapacity:
-    """A pass's own: `free`: what nobody has; `cleared`: what those do not have who stay.  `best_effort`: those that may go, who
-    goes first first."""
+    """The capacity as one pass sees it.  `free`: what no attempt has; `cleared`: what would be free without `best_effort`, the
+    attempts that may be preempted, first victim first."""
 
     def __init__(self, room: Room, forecast: Forecast, best_effort: list[Ending]) -> None:
         self.forecast, self.resting, self.free = forecast, room.resting, room.copy()
@@ -42,7 +42,7 @@ class PreemptibleCapacity:
         self.production = Production(forecast, without, dict.fromkeys(ending.unit for ending in best_effort))
 
     def find(self, shape: Shape, pick: Pick) -> tuple[tuple[str, ...], list[str]] | None:
-        """Hosts for a unit of production, and the best-effort attempts that make way for it, in their order; None if there are
+        """Hosts for a unit of production, and the best-effort attempts preempted for it, in their order; None if there are
         none.  `pick`: the hosts in a room that it may have."""
         hosts = pick(self.free)
         if hosts is not None:
@@ -54,7 +54,7 @@ class PreemptibleCapacity:
         return None if victims is None else (search.hosts, [ending.unit for ending in victims])
 
     def start(self, hosts: tuple[str, ...], shape: Shape, victims: list[str]) -> None:
-        """A unit of production takes its hosts, once `victims` have made way."""
+        """A unit of production takes its hosts, once `victims` have left."""
         for ending in [ending for ending in self.best_effort if ending.unit in victims]:
             self.vacate(self.free, self.left, ending)
             self.best_effort.remove(ending)
@@ -69,7 +69,7 @@ class PreemptibleCapacity:
             self.left[name] = self.left.get(name, self.forecast.units(name)) + 1
 
     def vacate(self, room: Room, left: dict[str, int], ending: Ending) -> None:
-        """Rule 4.  A host that is cordoned or in quarantine offers nothing, whoever leaves it."""
+        """Rule 4.  A host that is cordoned or in quarantine offers nothing, whichever attempt leaves it."""
         for name in ending.hosts:
             whole = self.forecast.held.get(name)
             if whole is None or name in self.resting:
@@ -106,8 +106,8 @@ class _Search:
 
 
 class Production:
-    """The forecast as production sees it: those who may go are not there.  `without`: attempts on a host where they are, not
-    counting them; `gone`: they themselves.  What it does not say itself is as the forecast says."""
+    """The forecast as production sees it: without the attempts that may be preempted.  `without`: the other attempts on a host
+    where such are; `gone`: the attempts that may be preempted.  All else is as in the forecast."""
 
     def __init__(self, forecast: Forecast, without: dict[str, int], gone: dict[str, None]) -> None:
         self.forecast, self.without, self.gone, self.held = forecast, without, gone, forecast.held
@@ -135,6 +135,6 @@ def newest_of(situation: Situation) -> list[Ending]:
 def _newest(ending: Ending) -> tuple[float, float, int, int]:
     return (
         -ending.since,  # 1. the latest start
-        ending.grace_s,  # 2. who leaves soonest (`victims`, rule 2)
+        ending.grace_s,  # 2. the one that leaves soonest (`victims`, rule 2)
         *newest_first(ending.unit),  # 3. the latest submission; unique
     )

@@ -3,15 +3,15 @@
 Source: Kueue, pkg/scheduler/preemption (remove workloads until the new one fits, then add back in reverse).
 
 Theory of operation
-  A notice, a job before which best-effort makes way, a lease's slot and a usage limit all ask the same: whose end makes room,
-  and whose would be for nothing?  They differ in who is a candidate, in which order, and in what "it fits" is: enough hosts are
-  empty, a job finds hosts, a slot does, a limit is kept.  That is the *trial*.  It follows each step incrementally, so that
-  none costs more than what the candidate holds.
+  A notice, a job that preempts best-effort, a lease's slot and a usage limit all ask the same: whose end makes room, and whose
+  would be for nothing?  They differ in the candidates, in their order, and in what "it fits" is: enough hosts are empty, a job
+  finds hosts, a slot does, a limit is kept.  That is the *trial*.  It follows each step incrementally, so that none costs more
+  than what the candidate holds.
 
 Rules
-  1. Candidates are taken in their order, the cheapest first, until it fits.  The order may depend on who has gone already.
+  1. Candidates are taken in their order, the cheapest first, until it fits.  The order may depend on those taken already.
   2. Then each is given back without which it still fits, the last taken first; so the dearest is spared before the cheapest.
-  3. What remains is minimal, provided that whoever is given back never makes room: without any one of them it does not fit.
+  3. What remains is minimal, provided that giving a candidate back never makes room: without any one of them it does not fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Taken = TypeVar("Taken", contravariant=True)
 
 
 class Trial(Protocol[Taken]):
-    """Where room is made, in thought.  `fits` is asked after each `take`; once it is true, no more is taken."""
+    """Where room is made, hypothetically.  `fits` is asked after each `take`; once it is true, no more is taken."""
 
     def take(self, candidate: Taken, /) -> None: ...
 
@@ -36,7 +36,7 @@ class Trial(Protocol[Taken]):
 
 
 def minimal(candidates: Iterable[Candidate], trial: Trial[Candidate]) -> list[Candidate] | None:
-    """Who has to go, in their order; None if it does not fit whoever goes (all are taken then).  It does not fit yet."""
+    """The victims, in their order; None if it does not fit with all candidates taken.  Only for what does not fit yet."""
     gone = until_fits(candidates, trial.take, trial.fits)
     return None if gone is None else needed(gone, trial.give_back)
 
@@ -44,7 +44,7 @@ def minimal(candidates: Iterable[Candidate], trial: Trial[Candidate]) -> list[Ca
 def until_fits(
     candidates: Iterable[Candidate], take: Callable[[Candidate], None], fits: Callable[[], bool]
 ) -> list[Candidate] | None:
-    """Rule 1: who was taken, in their order."""
+    """Rule 1: those that were taken, in their order."""
     gone: list[Candidate] = []
     for candidate in candidates:
         take(candidate)

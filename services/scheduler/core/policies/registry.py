@@ -9,7 +9,7 @@ Plug-ins are entered once, when a process starts (`services.scheduler.edge.plugi
 Rules
   1. A name that is not here is not replaced by another policy: the process that would decide with it stops, and says why
      (`Exit.POLICY`).
-  2. A process that only folds goes on: that a policy was chosen once must not keep a journal from being read.
+  2. A process that only folds continues: that a policy was chosen once must not keep a journal from being read.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ UNUSABLE: Final[dict[str, str]] = {}  # name of a plug-in that is installed -> w
 
 
 class Missing(Stop):
-    """A policy that is asked is not here."""
+    """A policy that is needed is not here."""
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ def rule(name: str) -> Rule:
 
 
 def absent(kind: str, name: str) -> str:
-    """Why this replica cannot go on with a policy that it does not have."""
+    """Why this replica cannot continue with a policy that it does not have."""
     where = "install it where this service runs, and start it again"
     return f'the configuration in force names {kind} "{name}": {why_absent(name)}; {where}'
 

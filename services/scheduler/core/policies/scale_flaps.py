@@ -28,7 +28,7 @@ class Course(msgspec.Struct, frozen=True):
 
 
 def follow(course: Course, at: float, by: int) -> Course:
-    """A change by so many instances."""
+    """A change by this many instances."""
     heading = 1 if by > 0 else -1
     if course.heading in (0, heading):
         return Course(heading, course.turns)

@@ -1,4 +1,4 @@
-"""A floor by the clock: at least so many instances at these hours, whatever the load, as people know of it before it comes.
+"""A floor by the clock: at least this many instances at these hours, whatever the load, for load that is known beforehand.
 
 As the scheduled scaling of cloud providers and KEDA's cron scaler; here a floor beside the rule, never a number instead of it.
 
@@ -7,7 +7,7 @@ Rules
      it does not any more.
   2. It is a function of `now` and the configuration alone.  `wake_at` names the next begin or end, so that the core decides
      there though no fact arrives.
-  3. Whoever needs instances at 08:00 that boot for two minutes writes 07:58.
+  3. For instances that are needed at 08:00 and boot for two minutes the entry begins at 07:58.
 """
 
 from __future__ import annotations

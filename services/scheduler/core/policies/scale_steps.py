@@ -1,10 +1,10 @@
-"""Step limits: at most so many instances more, or fewer, in a period, as the scaling policies of the Kubernetes autoscaler.
+"""Step limits: at most this many instances more, or fewer, in a period, as the scaling policies of the Kubernetes autoscaler.
 
 Rules
   1. "4 in 60s": in no period of 60 s are there more than 4 steps of one instance in this direction.  What went the other way
      meanwhile gives nothing back (Kubernetes counts the difference): so a number that goes to and fro is limited too.
-  2. "50% in 60s": so many per cent of what there was when the period began, but at least one.
-  3. Several limits of one direction: the strictest holds.  (Kubernetes takes the laxest unless told otherwise.)
+  2. "50% in 60s": half of the number when the period began, but at least one.
+  3. Several limits of one direction: the strictest holds.  (Kubernetes takes the laxest unless configured otherwise.)
   4. All changes count, a person's and a floor's too; what is limited is the rule's number alone: a floor is a promise.
   5. Remembered are the changes of PERIOD_MAX_S, at most CHANGES_MAX.
 """

@@ -7,14 +7,14 @@ Rules
      within `tolerance` of the target; at least one, at most `instances_max` and RATIO_MAX · n.  An overload hides its size,
      as a processor cannot be busier than all the time: then each step grows by 1 / target at most.  Requests are counted as
      they come in, so where they are the measure a rush is met in one step, without RATIO_MAX.
-  2. Up: to the least that was recommended in the last `up_window_s`, so more must be wanted for so long.
+  2. Up: to the least that was recommended in the last `up_window_s`, so more must be wanted throughout it.
      Down: to the most that was recommended in the last `down_window_s`, so a dip shorter than that costs nothing.
-  3. A window decides once it is covered: nobody knows what was wanted in a time that nobody observed.  A gap as long as
-     `signal_timeout_s` begins both anew.  A change of the number in service does not: a recommendation is about the load.
+  3. A window decides once it is covered: what was wanted in a time without observations is unknown.  A gap as long as
+     `signal_timeout_s` restarts both.  A change of the number in service does not: a recommendation is about the load.
   4. An observation that began before that change is dropped: it speaks of two numbers.
   5. Remembered are the recommendations that can still be the most or the least of a window: those that no later one matches.
      They fall (or rise) strictly, so there are at most `instances_max`, and no more than the window has observations.
-  6. Who asks why is told what the last observation recommends, if a window holds the number, and when it may let go at the
+  6. The reason states what the last observation recommends, if a window holds the number, and when it may let go at the
      earliest: once it is covered, and the last recommendation that forbids the step has left it.
 """
 

@@ -5,8 +5,8 @@ Source: Phoenix Cloud paper, III-C (80 % over 20 s).
 Rules, with n instances in service and u their mean utilisation over a covered window (`state.load`)
   1. u ≥ threshold: n + 1.  While an instance is on its way (current > n) a high load asks for no more than n + 1.
   2. u < threshold · (n − 1) / n: n − 1, since one fewer would still be below the threshold.  Never fewer than one.
-  3. The window begins anew when the number in service changes: a whole window passes between two steps.
-  4. Who asks why before it is covered is told so, and how much of it is missing, if that is known.
+  3. The window restarts when the number in service changes: a whole window passes between two steps.
+  4. Before it is covered the reason says so, and how much of it is missing, if that is known.
 """
 
 from __future__ import annotations

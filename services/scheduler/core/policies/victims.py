@@ -3,21 +3,22 @@
     choose(hosts, candidates, count) -> victims and hosts      a pure function; the order of the input changes nothing
 
 Theory of operation
-  So many hosts must go.  Idle ones go first and cost nothing, those where VMs are parked after the others.  Then whole jobs
-  are closed until enough hosts are empty.  The paper's nodes hold one job each; here several jobs may share a host, and one
-  job may span several.  So it is hosts that are chosen, by what their emptying costs: the policy's `Price` of the jobs that
-  would end.  Hosts with the same jobs on them are one *group*; where each host holds one job, a group is a job, and the order
-  of the prices is the order of the victims.
+  A number of hosts must go.  Idle ones go first and cost nothing, those where VMs are parked after the others.  Then whole jobs
+  are closed until enough hosts are empty.  The paper's nodes hold one job each; here several jobs may share a host, and one job
+  may span several.  So it is hosts that are chosen, by what their emptying costs: the policy's `Price` of the jobs that would
+  end.  Hosts with the same jobs on them are one *group*; where each host holds one job, a group is a job, and the order of the
+  prices is the order of the victims.
 
 Rules
   1. Hosts that must go anyway (cordoned) first, whatever they cost: giving back another one instead would not help.
-  2. Then best-effort, which is there to make way; of both kinds those last who are guarded (`batch.preemption`), whatever the
-     policy's price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the
-     group's first host.
-     Of equals those last whose end takes longer, by a grace that they asked for (`domain.grace`).  Equals are those whose
-     price is the same when it is not seen which jobs they are, with times in whole seconds: jobs that were placed together
-     began within one.  By price first: who asks for a grace is not spared for it.
-  3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is
+  2. Then best-effort, which exists to be preempted; of both kinds guarded jobs last (`batch.preemption`), whatever the policy's
+     price; then the group that costs least, by the jobs on it that are no victims yet.  Total: equals go by the group's first
+     host.
+     Of equals those last whose end takes longer, by a grace that they asked for (`domain.grace`).  Equals are those with the
+     same price apart from their identity, with times in whole seconds: jobs that were placed together began within one.  By
+     price first: a job is not spared for asking for a grace.
+  3. It ends as soon as enough hosts are empty.  A job ends whole, on all its hosts; hosts that it empties beyond what is asked
+     stay with the department.
      asked stay with the department.
   4. Sparing (of policies that want it): from the dearest victim down, each one that enough hosts can be emptied without is
      spared (`preemption`).  What remains is minimal: no victim can be spared.
@@ -40,9 +41,9 @@ class Candidate(NamedTuple):
     """A live attempt.  `running_s`: for how long its job has run, counting what was saved by suspending; 0 before its guests
     began.  `lost_s`: how much of that would be lost if it were the victim: nothing of one that would be suspended, only what
     came after its last checkpoint of one that has made one.  `cores`: of all its hosts together.  `left_s`: for how long it may
-    still run, by its time limit.  `user`: whose job it is.  `priority`: the job's and that of its quality of service together,
-    by which the queue goes too (but for `multi-factor`, where it is one of the factors).  `late_s`: so much longer its hosts
-    would wait for it than for others of the department, since it asked for it; below 0: sooner."""
+    still run, by its time limit.  `user`: the job's.  `priority`: the job's and that of its quality of service together, by
+    which the queue goes too (but for `multi-factor`, where it is one of the factors).  `late_s`: how much longer its hosts
+    would wait for it than for others of the department, since it asked for that; below 0: sooner."""
 
     unit: str
     nodes: int
@@ -61,7 +62,7 @@ class Candidate(NamedTuple):
 
 
 class HostLoad(NamedTuple):
-    """A held host and the live attempts on it.  `parked`: VMs wait there for a next job; they end for nobody's loss, but they
+    """A held host and the live attempts on it.  `parked`: VMs wait there for a next job; ending them loses nothing, but they
     have to end first."""
 
     name: str

@@ -10,7 +10,7 @@ Theory of operation
 
 Rules
   1. A job costs nodes · what would be lost of its running time: nothing if it would be suspended, or has not begun; only what
-     came after its last checkpoint if it has made one (`phoenix checkpoint`) and would go on from it.
+     came after its last checkpoint if it has made one (`phoenix checkpoint`) and would continue from it.
   2. A host costs what the jobs on it cost, divided by the hosts that their end would empty, of those that are still needed.
      So a wide job that has just begun goes before four narrow old ones.
   3. Of equals the fewer nodes, then the job submitted last.

@@ -1,4 +1,4 @@
-"""Victims: the paper's "minimum size and shortest running time", but nobody ends for nothing.  The default.
+"""Victims: the paper's "minimum size and shortest running time", but no job ends for nothing.  The default.
 
 Sources: Phoenix Cloud paper, II-B; the sparing as in Kueue (pkg/scheduler/preemption: remove until it fits, then add back).
 
