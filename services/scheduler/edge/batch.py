@@ -2,15 +2,15 @@
 
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"ok": true, "job": …, "reasons": [reason, …]}
     phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"ok": true, "pending": n, "queue": [{unit, …}, …]}
-    phoenix.query.scheduler.<department>.reasons  {}                  -> why everybody waits (`reasons`)
+    phoenix.query.scheduler.<department>.reasons  {}                  -> why each waiting unit waits (`reasons`)
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
-    phoenix.query.scheduler.<department>.whatif   when jobs would start that nobody has submitted (`whatif`)
+    phoenix.query.scheduler.<department>.whatif   when jobs would start that have not been submitted (`whatif`)
 
 Rules
   1. Only the leader answers: a standby may be behind.
   2. A replica that lacks a policy that the configuration names ends (`scheduler.plugins`), also while it stands by.
   3. Answers go only to the department's inboxes and to operators (`runtime.answer`).
-  4. Whoever asks why jobs wait or when they start does not keep others from being answered: that may take a while.  More than
+  4. Queries why jobs wait or when they start do not keep others from being answered: they may take a while.  More than
      `ASKING_MAX` at once are refused.
   5. A walltime is enforced at once if guests could report, else once they could (`scheduler.reports`).
 """

@@ -1,13 +1,14 @@
-"""Whose signals count: who may tell the load, who may claim how many instances, and the audit of who did.  The clock is given.
+"""Which users may report the load, and claim how many instances, and the audit of those who did.  The clock is given.
 
 Rules
-  1. To claim is to scale.  How many somebody may claim is a matter of the role (`schemas.signals.claim_max`), which the adopted
-     configuration gives to the user that the broker has proved; who is not in it, or in another department, has that of a user.
-  2. What is too much of a user is refused.  Others' claims count for as many as there may be: a plan for more must not end when
-     `instances_max` is lowered.
-  3. The audit has a claim when it begins, and when it says another number; one that is repeated is the same one.  It has
-     what is refused as well.  Both at a bounded rate for each user.
-  4. To tell the load is to scale as well.  Where the department names its `balancers`, the word of other users does not count.
+  1. To claim is to scale.  How many instances a user may claim is a matter of the role (`schemas.signals.claim_max`), which the
+     adopted configuration gives to the user that the broker has authenticated; one that is not in it, or in another department,
+     has that of a user.
+  2. A user's claim of more than that is refused.  Others' claims count for as many as there may be: a plan for more must not
+     end when `instances_max` is lowered.
+  3. The audit has a claim when it begins, and when its number changes; one that is repeated is the same one.  It has refused
+     claims as well.  Both at a bounded rate for each user.
+  4. To report the load is to scale as well.  Where the department names its `balancers`, reports of other users do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from schemas.signals import ClaimSignal, balancers_of, claim_max, may_tell
 from schemas.subjects import OPERATORS
 from services.runtime.callers.audit import Sparingly
 
-KNOWN_MAX: Final = 4096  # claims that go on; as many as 64 users may make
+KNOWN_MAX: Final = 4096  # claims in force; as many as 64 users may make
 
 
 class Claims:
@@ -34,10 +35,10 @@ class Claims:
         self._sparingly = Sparingly(note, now)
         self._known: dict[
             tuple[str, str], tuple[int, float]
-        ] = {}  # by user and source: instances, and when it said so last
+        ] = {}  # by user and source: instances, and when that was last claimed
 
     def untold(self, user: str, config: CloudConfig, policy: WebPolicy) -> str:
-        """Why what this user tells of the load does not count; empty if it does (rule 4)."""
+        """Why this user's reports of the load do not count; empty if they do (rule 4)."""
         if may_tell(policy, user, "user") or may_tell(policy, user, self._role(user, config)):
             return ""
         return balancers_of(self._department, policy)

@@ -4,8 +4,8 @@ What it decides: which plug-ins this process has.  A scheduler takes all that ar
 adopted while it runs may name any of them; a simulation takes those that its configuration names.
 
 Rules
-  1. A plug-in that cannot be loaded is told, and is missed only when a configuration names it (`registry`, rule 1).
-  2. A replica that lacks a policy that the configuration in force names ends with a sentence, also while it stands by: it could
+  1. A plug-in that cannot be loaded is logged, and is missed only when a configuration names it (`registry`, rule 1).
+  2. A replica that lacks a policy that the configuration in force names ends with a message, also while it stands by: it could
      not take over.  Before that it looks once more at what is installed: the package may have come while it ran.
   3. What is loaded stays: a newer version is another process.  Which version that is, is in the log and the metrics, since
      replicas with different versions of a policy may decide differently.  Those that come with Phoenix Cloud have its version.
@@ -54,7 +54,7 @@ def load_all(log: Log) -> None:
 
 def load_named(config: CloudConfig) -> None:
     """Those that the configuration names and that are not here yet; without any this costs nothing.  What cannot be loaded is
-    told by whoever decides with it."""
+    reported when it is needed for a decision."""
     for department in config.departments:
         _load_named(department)
 
@@ -87,7 +87,7 @@ def _load_named(department: Department) -> list[Loaded]:
                 found.append(plugins.use(kind, name))
                 enter(found[-1])
             except Absent:
-                registry.UNUSABLE.pop(name, None)  # what is missing is told as such
+                registry.UNUSABLE.pop(name, None)  # what is missing is reported as such
             except Unusable as error:
                 registry.UNUSABLE[name] = f"it {error}"
     return found
@@ -109,7 +109,7 @@ def missing(custody: Custody, dept: str) -> str:
 
 
 def watch(service: Service, dept: str) -> None:
-    """When an edge starts: the journal has been read, and nobody leads yet."""
+    """When an edge starts: the journal has been read, and this replica does not lead yet."""
     service.registry.register(Versions())
     _require(service, dept)
 

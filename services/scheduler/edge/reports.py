@@ -3,8 +3,8 @@
 Theory of operation
   A guest reports to admission, which may hang, be starting, or have lost the broker.  The scheduler must not take a job for
   over its time whose report only waits (`state.limits`, rule 4).  Admission renews its lease from the same loop that takes
-  reports, four times in the lease's life, so a lease that is renewed says that it lives; so does an attempt that has begun,
-  which admission journals.
+  reports, four times in the lease's life, so a renewed lease is a sign of life; so is an attempt that has begun, which
+  admission journals.
 
 Rules
   1. The lease is looked at from `REPORT_S` and a lease's life before a walltime on: long enough to know, when it passes, that
@@ -48,14 +48,14 @@ class Signs:
             self.last = at
 
     def look(self, revision: int | None, now: float) -> None:
-        """`revision`: the lease's, None if nobody holds it or it cannot be read."""
+        """`revision`: the lease's, None if it has no holder or cannot be read."""
         if revision is not None and self._revision not in (None, revision):
             self.note(now)
         self._revision = revision if revision is not None else self._revision
 
 
 async def watch(service: Service, core: BatchCore) -> None:
-    """For ever: tell the core since when, and how lately, admission is alive."""
+    """For ever: keep the core informed since when, and how lately, admission is alive."""
     gap_s, limits = service.config.runtime.lease_ttl_s, core.view.limits
     signs = Signs(gap_s)
     while True:

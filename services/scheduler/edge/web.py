@@ -4,16 +4,16 @@
                                                   MessagePack
     phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [reason, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
-    phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what of it somebody should look at
+    phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what an operator should look at
 
 Rules
   1. At most one observation in FACT_EVERY_S, so that a journal grows by a fact a second, whatever the signals' rate.
   2. But nothing waits that decides something: if the number of instances would change with what has been measured, or rise with
-     what is claimed, the observation is written at once.  After a change by load the window begins anew, so that happens once a
+     what is claimed, the observation is written at once.  After a change by load the window restarts, so that happens once a
      window at most; and between any two are HURRY_EVERY_S.  Rules that look at single observations do not hurry
      (`Rule.hurried`), since a fraction of a second would decide: but upwards, where requests were counted for a whole one.
   3. Only the leader writes.  An observation that is refused is given up: a seam of a second, which the window bridges.
-  4. A publisher gets no answer.  What is wrong with its signals is told in `why`, in `phoenix status`, and once in the log.
+  4. A publisher gets no answer.  Errors in its signals are reported by `why`, by `phoenix status`, and once in the log.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class WebEdge(Edge):
                 self._look_again(max(HURRY_EVERY_S, self._written_at + FACT_EVERY_S - now))
 
     def _look_again(self, after_s: float) -> None:
-        """When the second is over, whether more is heard or not."""
+        """When the second is over, whether more signals come or not."""
         if self._again is not None:
             self._again.cancel()
         self._again = asyncio.get_running_loop().call_later(after_s, self._heard.set)

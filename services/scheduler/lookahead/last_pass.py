@@ -1,14 +1,14 @@
-"""What the last pass over the queue found, for whoever explains it: nobody asks the order a second time (`policies.order`).
+"""What the last pass over the queue found, for explanations: the order is not asked a second time (`policies.order`).
 
-A pass that could start nobody ended early; its rest is worked out here when somebody asks, once for all who ask.  Where the
-order reserves for everybody (`conservative`) that takes half a second with 1,000 hosts, so it is done unit by unit, with the
+A pass that could start nothing ended early; its rest is computed here on request, once for all requests.  Where the order
+reserves for every waiting unit (`conservative`) that takes half a second with 1,000 hosts, so it is done unit by unit, with the
 loop free in between; the order has read what it needs before the first one.
 
 Rules
-  1. What is known here is of the last pass, and is dropped with it.  Moments of an order that reserves for everybody serve for
-     `FRESH_S`, as they are dear: facts may have come in between.
-  2. The loop is held up for no longer than `SLICE_S`, and one unit; reservations are worked out only as far as somebody asks.
-  3. Who asks waits for `WAIT_S` at most, and has no answer then: the rest of what keeps the unit waiting is told all the same.
+  1. What is known here is of the last pass, and is dropped with it.  Moments of an order that reserves for every unit serve for
+     `FRESH_S`, as they are expensive: facts may have come in between.
+  2. The loop is held up for no longer than `SLICE_S`, and one unit; reservations are computed only as far as requested.
+  3. A request waits for `WAIT_S` at most, and gets no moment then: the other reasons why the unit waits are given all the same.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from services.scheduler.core.policies.order import NO_WAITS, Plan, Reserved, Wai
 from services.scheduler.core.state.queue import LaneKey
 
 SLICE_S: Final = 0.005  # a decision is due within a millisecond or so, a heartbeat of the lease within half a second
-FRESH_S: Final = 3.0  # as `starts`: who looks again sees the same turn; a pass of half a second is a sixth of a core
+FRESH_S: Final = 3.0  # as `starts`: a second look sees the same turn; a pass of half a second is a sixth of a core
 WAIT_S: Final = 1.0  # the monitor waits for 2 s
 
 
 class LastPass:
-    """`waits`: lanes that the order itself keeps from starting.  `head`: the first for whom room is kept."""
+    """`waits`: lanes that the order itself keeps from starting.  `head`: the first unit for which room is kept."""
 
     def __init__(self) -> None:
         self._asking = asyncio.Lock()
         self._plan: Plan | None = None
-        self._since: float | None = None  # when the reservations for everybody were begun
+        self._since: float | None = None  # when the reservations for all units were begun
         self.waits: Mapping[LaneKey, Wait] = NO_WAITS
         self.head: Reserved | None = None
         self._found: dict[str, Reserved] = {}

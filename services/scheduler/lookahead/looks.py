@@ -1,11 +1,11 @@
-"""Looks ahead beside the scheduler's own work (`foresee`), for whoever asks when jobs start (`starts`) or would (`whatif`).
+"""Looks ahead beside the scheduler's own work (`foresee`), for queries when jobs start (`starts`) or would (`whatif`).
 
 Rules
   1. The loop pays for one copy of the core, made in between two facts (12 ms with 10,000 jobs waiting); a thread for the rest.
-     What is worked out of the copy hears of nothing that comes later.
+     What is computed from the copy reflects nothing that comes later.
   2. One look at a time, and after it as long a pause as it took (at most `PAUSE_MAX_S`): however many ask, and however often,
      questions have about half of a core, and the loop pays for no more copies than that.
-  3. Who finds it busy waits; more than `WAITING_MAX` are refused, not queued: each look may take seconds.
+  3. A query that finds it busy waits; more than `WAITING_MAX` are refused, not queued: each look may take seconds.
 """
 
 from __future__ import annotations

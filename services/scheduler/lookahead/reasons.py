@@ -1,24 +1,26 @@
-"""Why everybody in the queue waits, told to whoever shows and counts it: the first reason of each, as `lookahead.why` ranks
-them.
+"""Why each unit in the queue waits, for those who show and count it: its first reason, as `lookahead.why` ranks them.
 
     phoenix.query.scheduler.<department>.reasons    {}    -> {"ok": true, "reasons": {unit: reason, …},
                                                                           "rest": {code: [unit, …], …}}
 
 Theory of operation
-  The monitor knows from the journal who waits; what the order and the room say only the scheduler knows.  The first ones of the
-  queue are explained one by one, with all numbers.  Behind them everybody in a lane waits for the same: its shape, its owner,
-  its array and its service are the same, and somebody goes first.  So of each lane one is asked, and all are told the code of
-  its reason.  Where a slot of a lease keeps a lane waiting, which a short one would not meet, one of each length is asked.
+  The monitor has from the journal which units wait; only the scheduler has what the order and the room add.  The first units of
+  The monitor has from the journal which units wait; what the order and the room add, only the scheduler has.  The first units
+  of
+  owner, their array and their service are the same, and another unit goes first.  So of each lane one unit is explained, and
+  the code of its reason is given for all.  Where a slot of a lease keeps a lane waiting, which a short one would not meet, one
+  of each length is.
 
 Rules
   1. In `reasons` are the first `FIRST`, and as many of those that wait after starts that failed; in `rest` the others, at most
      `REST_MAX` of them.
   2. Also in `rest`: leases whose slot has begun without them.  Before that the journal says what they wait for.
-  3. Questions must not hold decisions up: after `SLICE_S` others have their turn.  What is told of a unit was so when its slice
-     was worked out: facts may come in between.
-  4. A look takes `BUDGET_S` of CPU at most; who is not reached is not told, and is "in the queue" to whoever asked.
+  3. Queries must not hold decisions up: after `SLICE_S` other tasks have their turn.  A unit's reason is as of the moment when
+     its slice was computed: facts may come in between.
+  4. A look takes `BUDGET_S` of CPU at most; a unit that is not reached has no reason in the answer, and is shown as "in the
+     queue".
   5. One answer serves all for `FRESH_S`, and for `PAUSE` times as long as it took: that is a twentieth of a core at most.
-  6. Moments of reservations are not told where the order reserves for everybody: they are dear (`last_pass`, rule 2).
+  6. Moments of reservations are left out where the order reserves for every unit: they are expensive (`last_pass`, rule 2).
 """
 
 from __future__ import annotations
@@ -126,7 +128,7 @@ class Look:
                 yield
 
     def _alike(self, lane: Lane) -> list[list[str]]:
-        """The lane's units that wait still, those together that wait for the same."""
+        """The lane's units that still wait, grouped by what they wait for."""
         queue = self._now().queue
         every = [place.unit for place in lane.places if place.unit in queue.where]
         if not self.core.view.order.keeps_slots or lane.key not in self._now().last.waits:

@@ -1,11 +1,11 @@
-"""What all who wait have in common at one moment: the last pass, room and hosts (`lookahead.why`).
+"""What all waiting units have in common at one moment: the last pass, room and hosts (`lookahead.why`).
 
-Each part is worked out when it is first asked for: whoever explains many explains them beside one another at the price of one.
+Each part is computed when it is first asked for, once for all units that are explained.
 
 Rules
   1. It is of one moment: it is not kept while facts may come.
   2. An order plans production alone, on what best-effort would leave it (`best_effort`).  Best-effort takes what fits into the
-     rest: no room is kept for it, and nobody of it waits behind another one.  Orders that choose victims themselves
+     rest: no room is kept for it, and none of it waits behind another unit.  Orders that choose victims themselves
      (`makes_way`) plan both.
 """
 
@@ -59,7 +59,7 @@ class Snapshot:
         return self._able[shape]
 
     def free(self, shape: Shape, *, best_effort: bool) -> tuple[int, int]:
-        """Hosts with room for a rank of it now, and as the order sees them: those who would make way for it are not there."""
+        """Hosts with room for a rank of it now, and as the order sees them: without attempts to be preempted for it."""
         if shape not in self._free:
             there = self._cleared
             free = self.room.count(shape)

@@ -8,18 +8,19 @@ Theory of operation
 
 Rules
   1. Nothing comes: no job, no claim of web, no host.  The hosts are those that the department holds and may keep; on notice the
-     copy gives its hosts back.  Attempts that end complete: who waits for a job's success is taken to get it (`after`).
-  2. `planned`: the order keeps room for it (its reservation), or its time slot was agreed: who goes behind it does not delay
-     it.  The moment is the order's own word, as `lookahead.why` tells it.  Who goes before it does: if anybody may come
-     there (a job that waits for another one, an array's next element) it is not planned.  With `conservative` an end that
-     comes early can move it too, as that module says; with the others it cannot.
+     copy gives its hosts back.  Attempts that end complete: a job that waits for another's success is taken to get it
+     (`after`).
+  2. `planned`: the order keeps room for it (its reservation), or its time slot was agreed: units behind it do not delay it.
+     The moment is the order's own, as `lookahead.why` reports it.  Units before it do delay it: if another may still come there
+     (a job that waits for another one, an array's next element) it is not planned.  With `conservative` an end that comes early
+     can move it too, as that module says; with the others it cannot.
   3. `by_walltimes`: it starts then if rule 1 holds and each job runs to its limit.  As most end sooner it is mostly sooner, but
      that is no promise: an end that comes early can let another job in before it (a known anomaly of list scheduling).
   4. `cannot_say`: what keeps it from starting whatever ends, or that more has to end than is looked at (`STEPS_MAX`).
-  5. The time that machines take to boot and to end is not in it; but a grace that a job asked for which makes way is: who gets
-     its hosts begins when it is over.
-  6. Ends come before decisions of the same moment (as in `phoenix.simulate.cluster`), so nobody is ended for a limit that it
-     just keeps.
+  5. The time that machines take to boot and to end is not in it; but the grace that a preempted job asked for is: the unit that
+     gets its hosts begins when it is over.
+  6. Ends come before decisions of the same moment (as in `phoenix.simulate.cluster`), so no attempt is ended for a limit that
+     it just keeps.
   7. An attempt that is placed and has not begun is taken to begin now.
 """
 
@@ -52,7 +53,7 @@ STEPS_MAX: Final = (
 )
 HOST_STEPS_MAX: Final = 4_000  # … times hosts held, where a decision costs half a millisecond a host (`conservative`)
 CONFIRMED_MIN: Final = 40  # with fewer moments to look at, reservations stand as the order gives them
-FIRST: Final = 50  # units of the queue that are looked at when nobody is named: more than one screen shows
+FIRST: Final = 50  # units of the queue that are looked at when none is named: more than one screen shows
 EPSILON_S: Final = 1e-6  # of float sums of one and the same time limit
 
 
@@ -81,7 +82,7 @@ def foresee(
     core: BatchCore | Copied, now: float, units: Sequence[str] | None = None, more: Iterable[f.Fact] = ()
 ) -> dict[str, Foreseen]:
     """When these units start; None: the first `FIRST` of the queue, and all that wait for a time slot.  Only pending ones are
-    in the answer.  `more`: facts that are folded into the copy before, such as a job that nobody has submitted."""
+    in the answer.  `more`: facts that are folded into the copy before, such as a job that has not been submitted."""
     return _Ahead(core_of(core if isinstance(core, Copied) else copied(core)), now, units, more).found()
 
 
@@ -104,7 +105,7 @@ class _Ahead:
         self._starts: dict[str, _Started] = {}
         self._clear: dict[
             str, float
-        ] = {}  # host -> when who was ended there is gone at the latest, by a grace of its own
+        ] = {}  # host -> when the attempt that was ended there is gone at the latest, by a grace of its own
         self._begins: list[tuple[float, str, int]] = []  # when attempts begin that wait for that: time, unit, attempt
         self._tell(more, "admission")
         self._last = LastPass()
@@ -195,7 +196,7 @@ class _Ahead:
         self._tell(over, "admission")
         return True
 
-    # ------------------------------------------------------------------------------------------------------ what is told
+    # ---------------------------------------------------------------------------------------------------------- answers
 
     def _asked(self, units: Sequence[str] | None) -> list[str]:
         known, queue = self.custody.state.units, self.core.view.jobs.ranked(self.now)
@@ -205,7 +206,7 @@ class _Ahead:
         return [unit for unit in mine if known[unit].state == "pending" and self.core.view.jobs.has(unit)]
 
     def _promised(self) -> dict[str, Reserved]:
-        """Room that is kept, for those before whom nobody can come (rule 2)."""
+        """Room that is kept, for units before which no other can come (rule 2)."""
         book, found = self.core.view.jobs, kept(self.core, self.now)
         first = _next_to_come(self.core) if found else None
         return {
@@ -265,8 +266,8 @@ class _Ahead:
 
 
 def kept(core: BatchCore, now: float) -> dict[str, Reserved]:
-    """For whom the order keeps room, and when each starts at the latest (`Plan.reservations`).  A moment that has passed is no
-    promise: somebody is still there beyond the expected end."""
+    """The units for which the order keeps room, and when each starts at the latest (`Plan.reservations`).  A moment that has
+    passed is no promise: attempts are still there beyond the expected end."""
     plan = core.start.last_pass(now)
     whole = plan.rest(now) if plan.rest is not None else plan
     return {each.unit: each for each in whole.reservations if now <= each.at < NEVER}
@@ -282,5 +283,5 @@ def _next_to_come(core: BatchCore) -> Place | None:
 
 
 def _steps_max(core: BatchCore, held: int) -> int:
-    """An order that plans for everybody at each moment looks at each host for each of them."""
+    """An order that plans for every unit at each moment looks at each host for each of them."""
     return STEPS_MAX if not core.view.order.reserves_for_all else min(STEPS_MAX, HOST_STEPS_MAX // max(1, held))

@@ -3,9 +3,9 @@
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> {"ok": true, "at": …, "starts": {unit: {start_at, …}}}
 
 Rules
-  1. Without `jobs` the first ones of the queue are told (`foresee.FIRST`); of an array the element that `why` is about.
-  2. The first ones of the queue are asked for by whoever looks at it: one look serves all for `FRESH_S`, also those who ask
-     while it is under way.
+  1. Without `jobs` the answer has the first ones of the queue (`foresee.FIRST`); of an array the element that `why` is about.
+  2. All who look at the queue ask for its first ones: one look serves them all for `FRESH_S`, also requests that come while it
+     is under way.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class _Asked(msgspec.Struct, frozen=True):
 class Starts:
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
-        self._turn = asyncio.Lock()  # of those who ask for the first ones
+        self._turn = asyncio.Lock()  # of requests for the first ones
         self._first: tuple[float, dict[str, Foreseen]] | None = None  # of the queue's first ones, and when
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
@@ -46,7 +46,7 @@ class Starts:
         return msgspec.json.encode({"ok": True, "at": now, "starts": found})
 
     async def _first_ones(self, core: BatchCore, now: float) -> dict[str, Foreseen]:
-        """Rule 2; who has started since is left out."""
+        """Rule 2; units that have started since are left out."""
         async with self._turn:
             if self._first is None or not now - FRESH_S < self._first[0] <= now:
                 self._first = (now, await self._look(core, now, None))

@@ -1,16 +1,17 @@
-"""When a job would start that nobody has submitted: the core run forward on a copy (`foresee`), beside its decisions.
+"""When a job that has not been submitted would start: the core run forward on a copy (`foresee`), beside its decisions.
 
     phoenix.query.scheduler.<department>.whatif   (`schemas.start_estimate`)
 
 Theory of operation
-  Admission has composed the jobs as it would for a submission (`services.admission.commands.whatif`): the first one is
-  meant, the others are variants of it.  Each is told to a copy of its own, with the number that the next job would have.
+  Admission has composed the jobs as it would for a submission (`services.admission.commands.whatif`): the first one is the job
+  in question, the others are variants of it.  Each is submitted to a copy of its own, with the number that the next job would
+  have.
 
 Rules
   1. All of one question is one look, with one copy of the core (`looks`): one at a time, with pauses.
   2. Variants are looked at while less than `VARIANTS_S` has passed, and not at all if the job would start at once.
   3. Nothing is written, and nothing of the core is changed: its copy is thrown away.
-  4. What the asker says of the job is checked as a fact is (types), and must be of this department.
+  4. The job in the query is checked as a fact is (types), and must be of this department.
 """
 
 from __future__ import annotations

@@ -3,20 +3,23 @@
 Rules
   1. The reasons are ranked: the first is the one to look at, and what would unblock it is in its parameters.
   2. They are what the core itself decides by (book, queue, room, capacities), so an explanation cannot contradict a decision.
-  3. What is missing is told also of a unit that waits for something else; that there is room is not: it would not start.
-     Of a unit whose dependency has failed neither is told: no host would help it; nor of a department that is removed.
-  4. What became of earlier attempts comes last: how often they ended without its doing, why the last one did, and what is safe
-     of their work.  Of a job that runs its last checkpoint is told, and what a grace of its own costs whoever claims its hosts;
-     of one that was told to end, until when it may save.  Where OpenNebula has allocated no VM for an attempt, or
-     its VM failed, OpenNebula's words are told while that attempt lasts, and until the next one.
-  5. Where the order keeps room for somebody (`order_easy`), the one is told when at the latest it starts, and who would be in
-     its way how long the gap before that is.  Where it keeps room for everybody (`order_conservative`), each is told when.
+  3. What is missing is stated even for a unit that waits for something else; that there is room is not, since it would not
+     start.  For a unit whose dependency has failed neither is stated, since no host would help it; nor for a removed
+     department.
+  4. What became of earlier attempts comes last: how often they ended through no fault of the unit, why the last one did, and
+     what is safe of their work.  For a running job the reason states its last checkpoint, and how long its own grace would
+     delay a claim of its hosts; for one that is being ended, until when it may save.  Where OpenNebula has allocated no VM for
+     an attempt, or its VM failed, OpenNebula's message is quoted while that attempt lasts, and until the next one.
+  5. Where the order keeps room for one unit (`order_easy`), its reason states when it starts at the latest; the reason of a
+     unit that would be in its way states how long the gap before that is.  Where the order keeps room for every unit
+     (`order_conservative`), each reason states when.
   6. Where priorities are points (`order_multi_factor`), what they are made of comes after what keeps it waiting.
-  7. A lease with a time slot is told of that first: before it when it begins, as things are on how many hosts and who makes
-     way, or that the order keeps no times; in it by how much it is late, and what else keeps it; after it that nothing helps.
+  7. For a lease with a time slot the slot comes first.  Before it: when it begins, and on how many hosts and with which victims
+     as things are, or that the order keeps no slots.  In it: how late the lease is, and what else keeps it.  After it: that
+     nothing helps.
   8. An array is explained by its first element that is not final, named in `unit`.
-  9. A job that needs more hosts than the department can have is told so: what other departments hold by guarantee, or by their
-     least number of instances, does not come back when load falls or jobs end.
+  9. If a job needs more hosts than the department can have, the reason says so: what other departments hold by guarantee, or by
+     their least number of instances, does not come back when load falls or jobs end.
 """
 
 from __future__ import annotations
@@ -69,7 +72,7 @@ def why(core: BatchCore, job: str, now: float, last: LastPass | None = None) -> 
 
 def first(snapshot: Snapshot, unit: str) -> Reason:
     """The first reason of a unit that waits, as `why` ranks them; without the moment of its reservation where the order
-    reserves for everybody."""
+    reserves for every unit."""
     return next(_why_pending(snapshot, unit, moments=False))
 
 
@@ -124,7 +127,7 @@ def _why_open(core: BatchCore, unit: Unit, now: float) -> Reason:
 
 
 def _saves(core: BatchCore, unit: str, now: float) -> list[Reason]:
-    """It was told to end, and is not gone yet from hosts that are given up."""
+    """It is being ended, and has not yet left hosts that are given up."""
     mine = [one for one in grace.leavers(core.custody) if one.job == unit]
     if not mine:
         return []
@@ -133,7 +136,7 @@ def _saves(core: BatchCore, unit: str, now: float) -> list[Reason]:
 
 
 def _refused(core: BatchCore, unit: Unit) -> dict[str, Any]:
-    """What OpenNebula said to the unit's last attempt, if it allocated no VM for it."""
+    """OpenNebula's message about the unit's last attempt, if it allocated no VM for it."""
     known = core.state.refused.get(unit.id)
     if known is None or known.attempt != unit.attempt or not known.failure:
         return {}
@@ -147,7 +150,7 @@ def _paused(core: BatchCore) -> dict[str, Any]:
 
 
 def _words(core: BatchCore, unit: str) -> dict[str, Any]:
-    """What OpenNebula said when the unit's last attempt ended, as its closing says it."""
+    """OpenNebula's message when the unit's last attempt ended, as its closing quotes it."""
     again = core.state.again.get(unit)
     why = again.why if again is not None else None
     if not isinstance(why, because.Interrupted):
@@ -360,7 +363,7 @@ def _agreed(core: BatchCore, wanted: int, now: float) -> dict[str, int]:
 
 
 def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[str]]:
-    """Rule 9: how many hosts the department can have at most while others keep what is theirs in any case, and who they are."""
+    """Rule 9: how many hosts the department can have at most while others keep what is theirs in any case, and which do."""
     config = core.custody.state.config
     keep: dict[str, int] = {}
     for other in config.departments if config is not None else ():
@@ -376,8 +379,8 @@ def _kept_by(core: BatchCore, nodes: int, now: float) -> dict[str, int | list[st
 
 
 def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, Any]:
-    """In how many seconds the unit's reservation is, if it has one; where the order reserves for everybody and it has none, how
-    many there are.  `moments`: whether that is asked there."""
+    """In how many seconds the unit's reservation is, if it has one; where the order reserves for every unit and it has none,
+    how many there are.  `moments`: whether that is asked there."""
     core, now = snapshot.core, snapshot.now
     job, many = core.view.jobs.job(unit), core.view.order.reserves_for_all
     if not snapshot.planned(best_effort=job.best_effort) or (many and not moments):
@@ -387,7 +390,7 @@ def _turn(snapshot: Snapshot, unit: str, *, moments: bool) -> dict[str, Any]:
     if mine is None:
         behind = many and last.complete and core.view.foresee().could_hold(job.shape)
         return {"reservations_max": core.view.policy.reservations_max, **backfill} if behind else {}
-    if mine.at == NEVER or (mine.at < now and not many):  # somebody is there beyond the expected end
+    if mine.at == NEVER or (mine.at < now and not many):  # an attempt is there beyond the expected end
         return {}
     return {"reserved_in_s": max(0, round(mine.at - now)), **backfill}
 

@@ -6,13 +6,13 @@ Rules
      If guarantees of batch departments keep the hosts, or other web departments have them (`shortage`), which; if contracts
      do not lend more (`sharing.withheld`), whose; else how many hosts there are.  If jobs on hosts that are on their way have
      asked for a grace (`domain.grace`), which, and when the hosts that it lacks are clear at the latest.
-     Before all that: who is not ready, since when, what it answers and what follows; UNITS_MAX are named.
-  2. Then who drains, and until when at the latest; and, while some are short, how the last one that failed did.
-  3. If load is missing, since when, and who told it last, as far as the edge has heard it since it started.  Last of all whose
-     signals are dropped: the edge knows, the core does not.
+     Before all that: which instances are not ready, since when, what they answer and what follows; UNITS_MAX are named.
+  2. Then which drain, and until when at the latest; and, while some are short, how the last one that failed did.
+  3. If load is missing, since when, and which source reported it last, as far as the edge has heard it since it started.  Last
+     of all whose signals are dropped: the edge has that, the core does not.
   4. Requests that wait at the load balancer while there are as many instances as are wanted, and more could be: the rule does
      not see what they wait for.  The edge knows of the queue, as of dropped signals.
-  5. What of it somebody should look at (`troubles`) is told without being asked for: `phoenix status`, the page, metrics.
+  5. What an operator should look at (`troubles`) is shown without being asked for: `phoenix status`, the page, metrics.
   6. Releases of which many answers were errors lately, watched or not (`meter_answers`), as the edge has counted them.
   7. Requests that the load balancer turns away, as it says itself, whatever the rule sees.
 """
@@ -38,12 +38,12 @@ from services.scheduler.meter.meter import Last
 from services.scheduler.meter.queue import Refused, Waiting
 from services.scheduler.meter.signal_filter import Trouble
 
-UNITS_MAX: Final = 10  # more names than this nobody reads; their number is told as well
+UNITS_MAX: Final = 10  # a longer list is not read; their number is given as well
 ANSWERS_MAX: Final = 3  # different ones
 
 
 class Told(NamedTuple):
-    """What the edge knows and the core does not."""
+    """What the edge has and the core does not."""
 
     last: Mapping[str, Last] = {}
     troubles: Sequence[Trouble] = ()
@@ -79,7 +79,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
 
 def troubles(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
     """Rule 5."""
-    silent = core.state.heard_at and core.missing(now)  # who never had a signal has no balancer that has failed
+    silent = core.state.heard_at and core.missing(now)  # without a first signal there is no balancer that has failed
     scene = core.scene(now)
     given_up, course = scene.roll.given_up, web_rolls.course(scene)
     return [
@@ -100,7 +100,7 @@ def _is_kept(core: WebCore, at: Scene, now: float) -> bool:
 
 
 def failing(core: WebCore, told: Told) -> list[Reason]:
-    """Rule 6; of one that was given up for it that is told already."""
+    """Rule 6; a release that was given up for it is reported already."""
     given_up = core.state.roll.given_up
     known = given_up.release if isinstance(given_up, because.ReleaseErrors) else None
     return [because.RequestsFail(**one._asdict()) for one in told.failing if one.release != known]

@@ -9,7 +9,7 @@ Theory of operation
     cpu        a user's sources that name their instances share the department: their mean, weighted by that number; one that
                names none says nothing.  One that does not name them speaks of the whole department.  The highest of these
                words: an idle balancer must not outvote a person, nor any user another's balancers
-    requests   the sum; each source's target, or the department's, for its own rate: a small one multiplies nobody else's
+    requests   the sum; each source's target, or the department's, for its own rate: a small one multiplies no other's
     claim      the highest
     sessions   the sum for each instance
     answers    the sum for each release: `meter_answers`
@@ -17,11 +17,12 @@ Theory of operation
 Rules
   1. Which signals are taken: `meter_gate`.
   2. A word of load holds until the source's next one: HELD_S, or twice as long as it measured, `timeout_s` at most.  So the
-     part of a balancer that has died counts for so long: too much rather than too little.
+     part of a balancer that has died counts for that long: too much rather than too little.
   3. A claim and sessions hold for `timeout_s` after their `at`, or until the source says something else.
   4. Claims and sessions alone make an observation of a moment (start = end); time is covered by load only.
-  5. Who has just begun to listen has not heard everybody: load is told after HELD_S, and what was claimed before counts on
-     (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate, or CPU without it, for a fall.
+  5. A meter that has just begun to listen has not heard all sources: load is observed after HELD_S, and what was claimed before
+     still counts (`inherit`), for `timeout_s`.  A scheduler that starts again must not take half a rate, or CPU without it, for
+     a fall.
   6. A source that is silent for SILENT_S (or `timeout_s`, if that is longer) makes room for another.
   7. No observation spans a silence, or more than `longest_s`: it would decide at once what a rule looks at for a window.  What
      was heard before a silence, or so long ago, and is not observed yet, is given up; its source's last word holds (rule 2).
@@ -86,7 +87,7 @@ class _Source(msgspec.Struct):
 
 class Meter:
     """Of one department.  `since`: when it began to listen (rule 5); `timeout_s`: the policy's `signal_timeout_s`; `longest_s`:
-    rule 7; `known`: what there is of the department, if anybody has said."""
+    rule 7; `known`: what there is of the department, None if that is unknown."""
 
     def __init__(self, department: str, since: float = -math.inf, timeout_s: float = 10.0) -> None:
         self.department, self.since, self.timeout_s = department, since, timeout_s
@@ -105,7 +106,7 @@ class Meter:
     # ------------------------------------------------------------------------------------------------------------ signals
 
     def take(self, signal: s.AnySignal, now: float, user: str = "") -> Trouble | None:
-        """Count it in, or drop it (rule 1); `user`: who published it.  Returns a trouble that is to be told for the first
+        """Count it in, or drop it (rule 1); `user`: who published it.  Returns a trouble that is to be reported for the first
         time."""
         name, at, whose = s.NAME[type(signal)], now if signal.at is None else signal.at, (user, signal.source)
         known = self._sources[name].get(whose)
@@ -142,7 +143,7 @@ class Meter:
         return None
 
     def _room(self, name: str, whose: Whose, signal: s.AnySignal, now: float) -> bool:
-        """For so many of one user; no other user's take its room."""
+        """Among the sources of its user, which have room of their own, whatever other users have."""
         table = self._sources[name]
         if whose not in table:
             silent_s = max(SILENT_S, self.timeout_s)
@@ -166,7 +167,7 @@ class Meter:
         self._last = max(self._last, source.at)
 
     def inherit(self, claim: int | None, by: str, until: float) -> None:
-        """Rule 5; and what was heard while somebody else wrote is told as its last word."""
+        """Rule 5; and what was heard while another replica wrote counts as its source's last word."""
         self._inherited = (claim or 0, by, until if claim is not None else -math.inf)
         self._begin_anew()
 
@@ -222,7 +223,7 @@ class Meter:
         return now >= self.since + min(self.timeout_s, HELD_S)
 
     def observed(self, fact: LoadObserved) -> None:
-        """`fact` is in the journal: begin anew where it ended."""
+        """`fact` is in the journal: the next observation begins where it ended."""
         self._levels = 0
         if fact.end > fact.start:
             self._ended = fact.end

@@ -1,10 +1,10 @@
 """What there is of the department, as far as it bounds what can be said of it.  No I/O; the clock is given.
 
 Rules
-  1. Who counts more instances than exist is wrong, or lies, and would outvote all others: its signal is dropped, not cut to
-     what exists, since nobody knows of what its mean is.  An honest publisher is off for a moment, when some have just ended:
-     as many as existed within MOMENT_S count as existing.  If it is off for longer, its next good signal counts again.
-  2. An instance that never was is none.  One that has ended may be named by who has not heard of it: that is passed over.
+  1. A source that counts more instances than exist is wrong, or lies, and would outvote all others: its signal is dropped, not
+     cut to what exists, since it is unknown what its mean is of.  An honest publisher is off for a moment, when some have just
+     ended: as many as existed within MOMENT_S count as existing.  If it is off for longer, its next good signal counts again.
+  2. An instance that never existed is implausible.  One that has ended may still be named by a source: that is passed over.
   3. A target TARGET_OFF_MAX times smaller or larger than the department's own is a mistake of the one or the other.  Where the
      configuration has none, the publisher's word is all that there is; of several, each counts for its own rate (`meter`).
 """

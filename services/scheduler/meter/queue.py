@@ -1,12 +1,12 @@
-"""Requests that wait at load balancers or are turned away by them, as signals `requests` say.  No I/O; the clock is given.
+"""Requests that wait at load balancers or are turned away by them, as signals `requests` report.  No I/O; the clock is given.
 
-Nothing is decided on it: a queue says that something is short, not how many more instances would do.  But when requests wait,
-and the rule sees no load, the bottleneck is one that it does not see; and whoever is turned away is not served, whatever the
-rule sees.  A person is told (`web.why`, rules 4 and 7).
+Nothing is decided on it: a queue shows that something is short, not how many more instances would do.  But when requests wait,
+and the rule sees no load, the bottleneck is one that it does not see; and a request that is turned away is not served, whatever
+the rule sees.  Both are reported to people (`web.why`, rules 4 and 7).
 
 Rules
   1. Of several sources the sum.  A word holds until the source's next one: HELD_S, or twice as long as it measured.
-  2. It is told when every signal for WAITED_S has told of some: what a rise leaves for a moment is nobody's business.
+  2. It is reported when every signal for WAITED_S has had some: what a rise leaves for a moment needs no attention.
 """
 
 from __future__ import annotations

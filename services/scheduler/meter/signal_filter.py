@@ -1,4 +1,4 @@
-"""Which signals are taken, and who must look at a publisher whose signals are not.  No I/O; the clock is given.
+"""Which signals are taken, and which publishers need attention because theirs are not.  No I/O; the clock is given.
 
 Rules
   1. A signal is dropped, and counted by its name and one reason, the first that fits (`schemas.signal_drops`): what cannot be
@@ -7,9 +7,9 @@ Rules
      last; too long: it measured for longer than the rule looks at (`meter`, rule 7); implausible: of this department it
      cannot be true (`meter_known`).  What is dropped changes nothing: the next good level says all.
   2. Times count by the publisher's own clock (`at`), each signal of a source after its last; without `at` the arrival counts.
-     A source is a user, which the broker has proved, and what it calls itself.
-  3. Publishers get no answer, so whose signals are dropped is remembered here, by signal, user and source: since when, how
-     many, why, and by how much its clock is off.  After TELL_AFTER it is told (`phoenix why`, `phoenix status`, the log).
+     A source is a user, which the broker has authenticated, and what it calls itself.
+  3. Publishers get no answer, so dropped signals are remembered here, by signal, user and source: since when, how many, why,
+     and by how much the publisher's clock is off.  After TELL_AFTER it is reported (`phoenix why`, `phoenix status`, the log).
   4. A wrong clock, or a wrong idea of the department, spoils every signal of a source: one that is taken ends that trouble.
      Signals out of order come between good ones (two programs under one name): that trouble ends when none was dropped for
      SILENT_S, as all do.
@@ -35,7 +35,7 @@ SESSIONS_MAX: Final = 100_000  # instances that all sources of sessions name: ab
 SILENT_S: Final = 60.0  # a source is forgotten
 # Sessions of 100,000 instances once a second are 2 MB.  A MB of them takes 30 ms to read: an eighth of the scheduler's time.
 BYTES_PER_S: Final = 4 << 20
-TELL_AFTER: Final = 5  # one that was late now and then is nobody's business
+TELL_AFTER: Final = 5  # one that was late now and then needs no attention
 TROUBLES_MAX: Final = 64
 NOTE_MAX: Final = 200  # characters
 
@@ -134,7 +134,7 @@ class Gate:
         note: str = "",
         count: int = 1,
     ) -> Trouble | None:
-        """Count them.  Returns what is to be told for the first time."""
+        """Count them.  Returns what is to be reported for the first time."""
         self.dropped[name, why] = self.dropped.get((name, why), 0) + count
         trouble = self._troubles.pop((name, user, source), None)
         if trouble is None or trouble.why is not why or now - trouble.last > SILENT_S:
@@ -148,5 +148,5 @@ class Gate:
         return trouble if trouble.told and not known else None
 
     def troubles(self, now: float) -> list[Trouble]:
-        """Those to be told, by signal, user and source."""
+        """Those to be reported, by signal, user and source."""
         return [one for _, one in sorted(self._troubles.items()) if one.told and now - one.last <= SILENT_S]

@@ -5,14 +5,15 @@ Theory of operation
   `usage_limits` says which accounts a job is counted in.  Jobs that are counted alike and have the same shape are one lane of
   the queue (`Owner`), so each order asks for a lane's allowance and passes a lane that has none, as it passes an array over its
   throttle.  Lanes may share an account: several starts of one pass can together be over a limit that each alone keeps.  So the
-  starts of a pass are cut at the first one that would be (`cut`); the next decision, a millisecond later, goes on from there.
+  starts of a pass are cut at the first one that would be (`cut`); the next decision, a millisecond later, continues from there.
 
 Rules
   1. An open attempt counts from its placement until it is closed, broken or not: its machines may still be there.
-  2. Whoever waits for a limit is passed by every order, also by one in which nobody overtakes, and no room is kept for it: it
-     waits for its own, not for hosts.  At one limit a wide job may wait as long as narrow ones of the same account keep coming.
+  2. A unit that waits for a limit is passed by every order, also by one in which no unit overtakes, and no room is kept for it:
+     it waits for its own, not for hosts.  At one limit a wide job may wait as long as narrow ones of the same account keep
+     coming.
   3. What is cut off is never the first start of a pass (its lane had an allowance), so each pass makes progress.
-  4. Best-effort counts as all jobs do, and makes way for production that waits for a limit as for hosts (`best_effort`).
+  4. Best-effort counts as all jobs do, and is preempted for production that waits for a limit as for hosts (`best_effort`).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NONE: Final = Much()
 
 
 class Owner(NamedTuple):
-    """Whose jobs are counted alike; empty where no limit tells them apart."""
+    """The owner of jobs that are counted alike; empty where no limit distinguishes them."""
 
     user: str = ""
     quality: str = ""
@@ -53,7 +54,7 @@ class Budgets:
         return cls(department) if department is not None and any_limit(department) else None
 
     def owner(self, user: str, quality: str) -> Owner:
-        """Whose a job of this user and quality is."""
+        """The owner of a job of this user and quality."""
         asked = Owner(user, quality)
         found = self._owners.get(asked)
         if found is None:
@@ -105,7 +106,7 @@ class Budgets:
         return twin
 
     def cut(self, starts: list[Start], owner: Callable[[str], Owner], shape: Callable[[str], Shape]) -> list[Start]:
-        """As many of a pass's starts as keep all limits together, their victims gone.  `owner`, `shape`: of a unit."""
+        """The first of a pass's starts that keep all limits together, their victims gone.  `owner`, `shape`: of a unit."""
         then = self.without(())
         for number, start in enumerate(starts):
             for unit in start.victims:

@@ -1,15 +1,15 @@
-"""Time limits of open attempts: who is over its walltime, and who has not come up.  A view derived from custody.
+"""Time limits of open attempts: which are over their walltime, and which have not come up.  A view derived from custody.
 
 Rules
   1. `walltime`: counts from `attempt.began`, when the guests of all ranks have called.
-  2. `boot`: counts from the start of the attempt's last VM.  Whoever waits for OpenNebula is not yet booting.
+  2. `boot`: counts from the start of the attempt's last VM.  An attempt that waits for OpenNebula is not yet booting.
   3. `start`: an attempt whose VMs have not all started after `START_PATIENCE` boot budgets goes back into the queue: its host
-     may be stuck.  It is long, and no fault of the job's, because an executor may be away for minutes.  One that goes on with
-     saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.  Where jobs may
-     ask for a grace (`domain.grace`) there is the longest beside: its host may still be left.
-  4. While admission is not heard (it hangs, the broker is away) a job may have ended and its guest found nobody to report to.
-     So a walltime is enforced in its moment if admission was heard lately (`heard_until`, `scheduler.reports`) and no report of
-     the attempt can be held up: admission has been alive since the attempt began, or for `REPORT_S` without a gap
+     may be stuck.  The time is long, and the job is not blamed, because an executor may be away for minutes.  An attempt that
+     resumes saved VMs has twice what saving may take beside: they may still be being saved, and have to be read again.  Where
+     jobs may ask for a grace (`domain.grace`) there is the longest beside: its host may still be left.
+  4. While admission is silent (it hangs, the broker is away) a job may have ended without its guest being able to report it.
+     So a walltime is enforced in its moment if admission gave a sign of life lately (`heard_until`, `scheduler.reports`) and no
+     report of the attempt can be held up: admission has been alive since the attempt began, or for `REPORT_S` without a gap
      (`heard_since`).  Else once that is so, and after `PATIENCE_S` in any case.
   5. `slot`: a lease with a time slot ends with it, whenever it began and whether or not it has.  It has no walltime beside.
 """
@@ -26,8 +26,8 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.state import Unit, vm_key
 
 START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longer than any failover
-REPORT_S: Final = 3.0  # a guest that found nobody tries again after two seconds at the latest
-PATIENCE_S: Final = 300.0  # a hung admission is replaced within half a minute; then somebody else waits for these hosts
+REPORT_S: Final = 3.0  # a guest whose report failed tries again after two seconds at the latest
+PATIENCE_S: Final = 300.0  # a hung admission is replaced within half a minute; then other units wait for these hosts
 Kind = Literal["walltime", "boot", "start", "slot"]
 
 
@@ -55,12 +55,12 @@ class Limits:
         self.save_s, self.grace_s = save_s, grace_s
         self.heap: list[Limit] = []  # may hold limits that do not count any more
         self.started: dict[str, int] = {}  # open unit -> ranks of its attempt whose VM has started
-        # Since when admission is alive without a gap, and until when that counts as lately; NEVER: nobody looks (simulations).
+        # Since when admission is alive without a gap, and until when that counts as lately; NEVER: not watched (simulations).
         self.heard_since, self.heard_until = 0.0, NEVER
         self.began_at = 0.0  # the last attempt: admission says so, and was alive then
 
     def rebuild(self, units: Iterable[str]) -> None:
-        """Anew, for these open units."""
+        """From scratch, for these open units."""
         self.heap, self.started = [], {}
         for name in units:
             unit = self.custody.state.units[name]
@@ -82,7 +82,7 @@ class Limits:
         self._watch_slot(self.custody.state.units[name])
 
     def changed(self, name: str) -> None:
-        """How long the open unit may run is another time now."""
+        """The open unit's time limit has changed."""
         unit = self.custody.state.units[name]
         if unit.live:
             self._watch_slot(unit)
@@ -153,7 +153,7 @@ class Limits:
         return any(limit.kind == "walltime" for limit in self._passed(then))
 
     def next_moment(self, now: float) -> float:
-        """When something is enforced, if nobody is heard meanwhile."""
+        """When something is enforced, if admission gives no sign of life meanwhile."""
         if self.next_due() > now:
             return self.next_due()
         moments = [self._enforced_at(limit) for limit in self._passed(now)]
@@ -173,7 +173,7 @@ class Limits:
         return now < self._enforced_at(limit)
 
     def _enforced_at(self, limit: Limit) -> float:
-        """Rule 4, as far as is heard now."""
+        """Rule 4, by the signs of life so far."""
         if limit.kind != "walltime":
             return limit.due
         if limit.due > self.heard_until:

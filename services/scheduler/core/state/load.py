@@ -2,9 +2,9 @@
 
 Rules
   1. A sample is a span of time and the mean utilisation in it.  Spans are in order; a late or repeated one is dropped.
-  2. Only samples that began after the number of instances in service last changed count: before that, they tell of another
-     number.  So after each change a whole window passes before the next step (paper, III-C: "in the past 20 seconds").
-  3. A gap shorter than `signal_timeout_s` is bridged: it adds nothing to the mean.  After a longer one the window begins anew.
+  2. Only samples that began after the number of instances in service last changed count: earlier ones are about another number.
+     So after each change a whole window passes before the next step (paper, III-C: "in the past 20 seconds").
+  3. A gap shorter than `signal_timeout_s` is bridged: it adds nothing to the mean.  After a longer one the window restarts.
   4. The window is covered when its samples reach back `window_s` from the end of the last one, and at least COVERED_MIN of it
      was measured.  Else there is no mean, and nothing is decided on it.
 """

@@ -3,14 +3,15 @@
 Theory of operation
   Units of the same shape are interchangeable for the question "is there room", so each shape has a *lane*, in queue order.
   Ten thousand jobs of ten shapes are ten questions, not ten thousand.  An array with a throttle has a lane of its own, so
-  that a throttled array is skipped in one step; so has each kind of jobs (`shape.Kind`), and whoever limits tell apart
+  that a throttled array is skipped in one step; so has each kind of jobs (`shape.Kind`), and each owner that limits distinguish
   (`budgets.Owner`).  An order that asks for time limits gets each lane by them as well (`Lane.by_length`), from the first
   question on.
 
 Rules
   1. Only eligible units are here: pending, not held, dependencies met.
-  2. The order is `shape.Place`: rank, then entry; total.  Ranks may be given anew, all together (`priority`).  A lane is put in
-     order when somebody looks beyond its first unit: to know who of all is first takes no sort, and most lanes have no room.
+  2. The order is `shape.Place`: rank, then entry; total.  Units may be ranked again, all together (`priority`).  A lane is
+     sorted only when a unit beyond its first one is asked for: to find the first of all takes no sort, and most lanes have no
+     room.
   3. A lease with a time slot has no lane: it is in `bookings`, and its time is its turn.
   4. A throttled lane may start as many units as its array has open attempts less than the throttle; a lane whose owner is
      limited as many as the limits leave it (`budgets`).
@@ -41,17 +42,17 @@ Ranks: TypeAlias = Callable[[Sequence[Place]], list[int]]
 
 
 class Ranked:
-    """What all rows of a queue share: how units rank since when.  `version` rises when they are ranked anew."""
+    """What all rows of a queue share: how units rank since when.  `version` rises when they are ranked again."""
 
     __slots__ = ("ranks", "version")
 
     def __init__(self) -> None:
         self.version = 0
-        self.ranks: Ranks  # once units are ranked anew
+        self.ranks: Ranks  # once units have been ranked again
 
 
 class Row:
-    """Units in order, as they rank now; put in order when somebody looks beyond the first one (rule 2)."""
+    """Units in order, as they rank now; sorted when one beyond the first is asked for (rule 2)."""
 
     __slots__ = ("_first", "_places", "_ranked", "_version")
 
@@ -137,7 +138,7 @@ class Lane(Row):
     def __init__(self, key: LaneKey, throttle: int, ranked: Ranked, where: dict[str, tuple[Lane, Place]]) -> None:
         super().__init__(ranked, ranked.version, [])
         self.key, self.throttle, self.where = key, throttle, where
-        self.lengths: Lengths | None = None  # once somebody has asked (`Queue.by_length`)
+        self.lengths: Lengths | None = None  # made on first use (`Queue.by_length`)
 
     def _put_in_order(self) -> None:
         super()._put_in_order()
@@ -190,7 +191,7 @@ class Queue:
     def remove(self, unit: str) -> None:
         """A unit is not eligible any more; it need not be here."""
         if self.bookings.pop(unit, None) is not None:
-            self.grew = True  # the room of its time slot is anybody's
+            self.grew = True  # the room of its time slot is free for others
         found = self.where.get(unit)
         if found is None:
             return
@@ -238,7 +239,7 @@ class Queue:
         return min((lane.first for lane in self.lanes.values() if self.allowance(lane)), default=None)
 
     def ahead(self, place: Place) -> int:
-        """Units before `place` that may start: who waits for its array or a limit is passed."""
+        """Units before `place` that may start: those that wait for their array or a limit are passed."""
         return sum(min(bisect_left(lane.places, place), self.allowance(lane)) for lane in self.lanes.values())
 
     def suspended_in_order(self) -> list[Place]:

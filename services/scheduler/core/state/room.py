@@ -10,8 +10,8 @@ Rules
   2. Best fit: hosts without what is scarce first (`dimensions.scarcity`), then occupied before empty ones, then fewest free
      cores, then least free memory, then name (unique).  So empty hosts stay empty, for wide jobs and for giving back at once.
   3. The same custody state gives the same room, whichever way it came to be.
-  4. A quarantine ends by time: such hosts wait in `resting` until `wake`, also those taken as a whole: whoever makes way
-     there makes no room.
+  4. A quarantine ends by time: such hosts wait in `resting` until `wake`, also those taken as a whole: attempts that leave them
+     free no room.
   5. A class says which constraints its hosts satisfy, of those that the department's jobs have (`constrain`): where none has
      any, labels make no classes.
 """
@@ -65,7 +65,7 @@ class Free(NamedTuple):
         return self.empty or not shape.exclusive
 
     def left(self, size: Size) -> Free:
-        """The same host, on which attempts live, and so much is free."""
+        """The same host with live attempts on it, and this much free."""
         return _new(Free, (self.scarce, False, *size, self.serves))
 
     def beside(self, shape: Shape) -> Free:

@@ -3,15 +3,15 @@
 Theory of operation
   An attempt holds its cores from its placement until it is over, and its user owes c · 2 ** -((T - t) / half-life) at a time T
   for each second t of it.  That integral has a closed form, so an attempt is credited once, when it is over, exactly; what is
-  still open is added when somebody asks, from what custody says of it.  Nothing runs in the background, nothing reads a clock.
+  still open is added on reading, from custody.  Nothing runs in the background, nothing reads a clock.
 
 Rules
-  1. An attempt is either open, and then custody knows since when, or it is credited.  Never both, never neither.
+  1. An attempt is either open, and then custody has since when, or it is credited.  Never both, never neither.
   2. Cores of an attempt: those that it has on each of its hosts; where it has whole hosts, those of the hosts.
   3. Preempted, lost, failed: what was held was used.
   4. An account is kept as of its last credit, and is decayed when it is read.  No half-life (0): nothing is ever forgotten.
-  5. What everybody had used at a *moment* (`policies/order_multi_factor`) is kept from the first credit after it until the next
-     one.  So priorities as of that moment can be told by whoever folds the journal, however late.
+  5. What all users had used at a *moment* (`policies/order_multi_factor`) is kept from the first credit after it until the next
+     one.  So every reader of the journal can compute priorities as of that moment, however late.
   6. At most `ACCOUNTS_MAX` accounts; the smallest goes first.
 """
 
@@ -41,7 +41,7 @@ class Account(msgspec.Struct, array_like=True):
 
 
 class Usage(msgspec.Struct, kw_only=True):
-    """`standing`: core-seconds by user as of `moment`, if anybody was credited since."""
+    """`standing`: core-seconds by user as of `moment`, if an attempt was credited since."""
 
     accounts: dict[str, Account] = {}
     moment: float = 0.0

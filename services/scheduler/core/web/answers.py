@@ -1,21 +1,21 @@
 """Whether a release answers its users worse than the one that it replaces.  Pure functions of levels.
 
 Theory of operation
-  Load balancers count what instances answer, and how much of it is 5xx or a broken connection; `load.observed` tells it by
-  release.  A health path may be well while every user gets an error, so these counts have a say of their own: a release that
-  is worse than the one before is given up (`web.release`, rule 10).
+  Load balancers count what instances answer, and how much of it is 5xx or a broken connection; `load.observed` reports it by
+  release.  A health path may be well while every user gets an error, so these counts decide on their own: a release that is
+  worse than the one before is given up (`web.release`, rule 10).
 
 Rules
-  1. *Watched* is a release that was deployed, not one that was gone back to: while it rolls, and for `errors_watch_s` after it
-     was complete.  The one before is the last complete one, to which it would be gone back; without one nothing is judged.
+  1. *Watched* is a release that was deployed, not one that was rolled back to: while it rolls, and for `errors_watch_s` after
+     it was complete.  The one before is the last complete one, to which it would be rolled back; without one nothing is judged.
   2. Of each of the two count the answers of its own last `errors_watch_s` since the roll-out began; for the one before also
      what it answered in the minute before that.
   3. It is worse if it made at least ERRORS_MIN errors, in at least SECONDS_MIN different seconds (what is open on a host that
      is lost breaks in one), and their share exceeds that of the one before by MARGIN, and is more than TIMES as high.  Of the
-     one before GRACE errors more are assumed than it made: who has answered little may have been lucky, and who has answered
-     nothing is no measure.  So equal releases are told apart less than once in a thousand (`tests/unit/test_web_answers.py`),
-     and where a third of all fails already nobody is blamed.
-  4. Nothing here depends on the time of the decision: what is not heard any more changes no verdict.
+     one before GRACE errors more are assumed than it made: a release that has answered little may have been lucky, and one that
+     has answered nothing is no measure.  So equal releases are told apart less than once in a thousand
+     (`tests/unit/test_web_answers.py`), and where a third of all fails already no release is blamed.
+  4. Nothing here depends on the time of the decision: silence changes no verdict.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from schemas.reasons import Reason
 from services.scheduler.core.web.release import Roll, before
 
 ERRORS_MIN: Final = 10  # with fewer a share is an anecdote; a service of some requests/s makes them within seconds
-SECONDS_MIN: Final = 3  # what breaks in one moment may be told by two observations
-MARGIN: Final = 0.05  # a service of which one request in twenty fails is ill for everybody who uses it twenty times
+SECONDS_MIN: Final = 3  # what breaks in one moment may be reported by two observations
+MARGIN: Final = 0.05  # a service of which one request in twenty fails does so for all who use it twenty times
 TIMES: Final = 3  # with 2, equal releases would be told apart once in a hundred
 GRACE: Final = 3  # the rule of three: 0 errors of n are compatible with a share of 3/n
 SECOND_S: Final = 1.0  # observations come once a second, a hurried one sooner

@@ -63,7 +63,7 @@ class Situation(NamedTuple):
     now: float
 
 
-Floor: TypeAlias = Callable[[State, float], Number]  # at least so many at that time, and why
+Floor: TypeAlias = Callable[[State, float], Number]  # at least this many at that time, and why
 Bound: TypeAlias = Callable[[Situation, Number], Number]  # the number as it has it
 Moment: TypeAlias = Callable[[State, float], float]  # when next after that time a floor or a bound may be another one
 
@@ -76,7 +76,7 @@ def most(department: Department, policy: WebPolicy, per_host: int) -> int:
 
 
 class Autoscaler:
-    """Of a policy.  `usual`: whose word on the load goes without saying."""
+    """Of a policy.  `usual`: users that reasons do not name as reporters of the load."""
 
     def __init__(self, policy: WebPolicy, usual: tuple[str, ...] = ()) -> None:
         self.policy, self.usual = policy, usual

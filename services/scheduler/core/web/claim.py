@@ -27,7 +27,7 @@ from services.scheduler.core.state.shape import Shape
 from services.scheduler.core.web.hosts import Picture
 from services.scheduler.core.web.rolls import Step
 
-HOSTS_MAX: Final = 10  # more names than this nobody reads
+HOSTS_MAX: Final = 10  # a longer list is not read
 
 
 class Room(NamedTuple):
@@ -61,7 +61,7 @@ class Packing:
         return self._per_host
 
     def able(self, hosts: int) -> int:
-        """Of so many hosts, as many as there are that carry instances: more would only bring hosts that carry nothing."""
+        """Of this many hosts, as many as there are that carry instances: more would only bring hosts that carry nothing."""
         able = self.capacities.able(self.shape)
         return min(hosts, able) if able < len(self.capacities.of_host) else hosts
 

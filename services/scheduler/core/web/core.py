@@ -1,7 +1,7 @@
 """The web core (the paper's WS Server): how many instances, on which hosts, and what the department claims.
 
 Theory of operation
-  The load arrives as `load.observed` facts; custody tells which instances are live, drain, and are in service.  The number of
+  The load arrives as `load.observed` facts; custody has which instances are live, drain, and are in service.  The number of
   instances is a level that this core writes as `demand.changed {instances, hosts}` and reads back: so it survives restarts and
   replays.  `decide` compares levels, stage by stage: attempts that are over; releases; the answer to a notice, or else
   instances that end, the claim, new instances, and hosts that go back.  The stages are those of the configuration in force
@@ -112,8 +112,8 @@ class Said:
 class WebCore:
     """The core of web department `dept`."""
 
-    # 3: claims, requests, who drains; 4: that starts are paused; 5: what is wanted if idle; 6: who is not ready; 7: what
-    # releases answer; 9: whose word the load is; a first start reads them from the journal
+    # 3: claims, requests, draining; 4: that starts are paused; 5: what is wanted if idle; 6: readiness; 7: what releases
+    # answer; 9: who reported the load; a first start reads them from the journal
     VERSION = 11
 
     def __init__(self, custody: Custody, dept: str) -> None:
@@ -320,7 +320,7 @@ class WebCore:
             self.state.roll = web_release.configured(self.state.roll, last)
         if (
             self.policy.rule != rule
-        ):  # what a rule remembers is its own: whoever does not have the old one goes on alike
+        ):  # what a rule remembers is its own: a replica that lacks the old rule continues alike
             self.state.samples, self.state.track = [], Track()
         return True
 
@@ -334,7 +334,7 @@ class WebCore:
         return True
 
     def _count(self) -> None:
-        """The number in service may have changed; if so, the window begins anew."""
+        """The number in service may have changed; if so, the window restarts."""
         serving = self.inventory.serving
         if serving != self.state.serving:
             self.state.serves_at = self.state.serves_at if self.state.serving else self.custody.state.at
@@ -351,7 +351,7 @@ class WebCore:
             self.state.roll = web_release.began(self.state.roll, seen)
 
     def _rebuild(self) -> None:
-        """All views anew, from custody and configuration."""
+        """Rebuild all views from custody and configuration."""
         self.department = self.configured()
         self.policy = (self.department.web if self.department else None) or WebPolicy()
         config = self.custody.state.config
@@ -414,12 +414,12 @@ class WebCore:
 
     @property
     def ready(self) -> int:
-        """Instances that serve: in service, not draining, and nobody says that they are not ready."""
+        """Instances that serve: in service, not draining, and not reported as not ready."""
         held = self.inventory
         return held.serving - sum(1 for name in self.state.unready if name in held.active and name not in held.starting)
 
     def missing(self, now: float) -> bool:
-        """Rule 2: instances are in service, and nobody says how busy they are."""
+        """Rule 2: instances are in service, and no load is reported."""
         return web_signals.missing(self.state, self.policy, now)
 
     # -------------------------------------------------------------------------------------------------------- deciding

@@ -4,7 +4,7 @@ Rules
   1. A failure is an instance whose program or VM ended, that did not come up, or that was not ready for too long, unless it
      was draining.  Failures in a row make a replacement wait longer and longer (`backoff_s`), until one has served for
      STABLE_S.
-  2. VMs that were on one host together and end within TOGETHER_S without a guest's word are one failure, to the release too:
+  2. VMs that were on one host together and end within TOGETHER_S without a guest's report are one failure, to the release too:
      their hypervisor has started again, say, and N instances on one host prove no more than one does.
   3. While starts are paused in the whole cloud, an instance that does not come up is no failure of its own.
 """
@@ -37,7 +37,7 @@ def broke(state: State, unit: Unit, now: float) -> None:
 
 
 def counts(state: State, unit: Unit) -> bool:
-    """Rules 2 and 3: of an instance that is closed, whether its end says something."""
+    """Rules 2 and 3: of an instance that is closed, whether its end counts as a failure."""
     return unit.id not in state.together and (unit.began_at is not None or not state.paused)
 
 
@@ -59,7 +59,7 @@ def begin_anew(state: State) -> None:
 
 
 def backoff_s(failures: int) -> float:
-    """How long a replacement waits after so many failures in a row."""
+    """How long a replacement waits after this many failures in a row, in seconds."""
     if failures <= 1:
         return 0.0
     return min(BACKOFF_MAX_S, BACKOFF_FIRST_S * 2.0 ** min(failures - 2, 16))

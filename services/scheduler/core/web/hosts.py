@@ -5,14 +5,14 @@ Rules
      none is left on it: a drained one when enough others are in service, at its deadline at the latest.
   2. Too many: those not yet in service go first.  Then, while more hosts carry instances than are needed, those on the host
      with the fewest (then with the fewest sessions, then with the newest) go, so that it becomes empty; when no host can be
-     saved, the instances with the fewest sessions, wherever they are; then the newest.  Who cannot be reached goes before
-     all others in service.
+     saved, the instances with the fewest sessions, wherever they are; then the newest.  Instances that cannot be reached go
+     before all others in service.
   3. Too few: the host with the most instances that still has room, so that as few hosts as possible are in use; then by name.
   4. An idle host that cannot be used now (cordoned, in quarantine) goes back at once, an idle one beyond the claim too.  Idle
      is a host without instances and without open VMs: what ends there would be killed within `grace_s` if the host went.
-  5. On notice go hosts with the fewest active instances first (so whoever drains already goes on), idle ones first of all, then
-     those that have drained soonest, then those with the fewest sessions, then with the newest instance, then by name.
-     Cordoned ones do not: they serve nobody else.
+  5. On notice go hosts with the fewest active instances first (so what drains already continues to drain), idle ones first of
+     all, then those that have drained soonest, then those with the fewest sessions, then with the newest instance, then by
+     name.  Cordoned ones do not: no other department could use them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from services.scheduler.core.web.inventory import Inventory, too_small
 
 Ranks = Mapping[
     str, int
-]  # instance -> its place among those with the fewest sessions; who is not named comes after them
+]  # instance -> its place among those with the fewest sessions; those that are not named come after them
 Order = tuple[bool, int, int]
 
 
@@ -98,7 +98,7 @@ class Picture:
         return [units[name] for name in self.held.active if self._is_active(name)]
 
     def order(self, unit: Unit) -> Order:
-        """Who goes first: not in service, then the fewest sessions, then the highest number (unique)."""
+        """The order in which they go: not in service, then the fewest sessions, then the highest number (unique)."""
         return unit.began_at is not None, self.rank(unit), -sort_key(unit.id)[0]
 
     def rank(self, unit: Unit) -> int:
@@ -138,7 +138,7 @@ def _emptying(seen: Picture, starting: list[Unit]) -> list[Unit]:
 
 
 def _fewest(seen: Picture, serving: list[Unit], count: int, needed: int) -> list[Unit]:
-    """Rule 2 for those in service: `count` of them; `needed`: hosts that those who stay need."""
+    """Rule 2 for those in service: `count` of them; `needed`: hosts that the remaining ones need."""
     if count <= 0:
         return []
     on = _by_host(seen, serving)

@@ -2,8 +2,8 @@
 
 Theory of operation
   Every question of a decision (how many are active, which hosts are idle, where is room) is answered without looking at all
-  hosts or instances: each is looked at when a fact changes it.  The view says nothing that custody does not say; `of` makes it
-  anew, and the core's `check` compares the two.
+  hosts or instances: each is looked at when a fact changes it.  The view holds nothing that custody does not; `of` rebuilds it,
+  and the core's `check` compares the two.
 
 Rules
   1. A live instance is `active`, or it drains: then it takes room until its attempt is closed, and counts for nothing else.

@@ -1,13 +1,13 @@
 """Which release a web department's instances run, and how one takes the place of another.  Pure functions of levels.
 
 Theory of operation
-  A person deploys a release (`release.requested`); the core says how far it is (`release.changed`) and reads that back, so it
+  A person deploys a release (`release.requested`); the core states how far it is (`release.changed`) and reads that back, so it
   survives restarts and replays.  Between the two stands a `Roll`: which release is wanted, how far it is, how often it failed.
-  `change` says what the next word is; `plan` what a rolling update does with the instances at hand.  Whoever is to drain or to
-  be placed is chosen elsewhere (`web.hosts`); this module only says how many, and of which release.
+  `change` returns the next such fact; `plan` what a rolling update does with the instances at hand.  Which instances drain and
+  where new ones are placed is chosen elsewhere (`web.hosts`); this module only decides how many, and of which release.
 
-  The releases that were complete are remembered, the newest last: that is the way back.  Release 0 is what the configuration
-  says; nobody deploys it, so it is complete as soon as one instance of it is in service.
+  The releases that were complete are remembered, the newest last: that is the way back.  Release 0 is the configuration's; it
+  is never deployed, so it is complete as soon as one instance of it is in service.
 
       requested ──▶ rolling ──▶ complete           what failed is replaced with growing pauses, as ever
                        │  ▲ ╲      │ (not yet stood, or by rule 10)
@@ -19,31 +19,31 @@ Theory of operation
 Rules
   1. New instances run the wanted release.  Instances of others leave: one that is not in service at once, one in service when
      at least `target - max_unavailable` others are *ready* then: they serve, and have for `min_ready_s`.  Those that are not
-     ready leave first.  What drains counts neither as serving nor as one too many; what its guest or a
-     balancer calls not ready does not serve, and its time begins anew when it is ready again.
-  2. As long as others stay, at most `target + max_surge` are there, those on their way included; so many are claimed.  If no
-     host comes for the surge, rule 1 goes on by itself where `max_unavailable` is 1 or more.
-  3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is
-     not given up for failures.  (Of release 0 only instances count that were placed after it was last configured otherwise.)
-  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its program ended, by its
-     guest's word, its VM ended before it had begun, it did not call in time, it was not ready for `unreachable_s`.  A lost
+     ready leave first.  What drains counts neither as serving nor as one too many; an instance that its guest or a balancer
+     reports as not ready does not serve, and its time restarts when it is ready again.
+  2. As long as others stay, at most `target + max_surge` are there, those on their way included; that many are claimed.  If no
+     host comes for the surge, rule 1 continues without it where `max_unavailable` is 1 or more.
+  3. A release has *stood* when one instance of it has served for STABLE_S, or for `min_ready_s` if that is longer.  It is not
+     given up for failures.  (Of release 0 only instances count that were placed after its configuration last changed.)
+  4. An instance that ends, or does not come up, before its release has stood is a failure of it: its guest reported that its
+     program ended, its VM ended before it had begun, it did not call in time, it was not ready for `unreachable_s`.  A lost
      host, a reclaim, a scale-down is none, nor what did not start while starts are paused in the whole cloud, nor a VM that
-     ended after it had begun without its guest's word on the program: a guest says so before its VM ends, so it was taken
-     with the VM, by a hypervisor that started again, say, which takes all of a host at once; those of one host that had not
-     begun count once (`web.core`, F2).  So what serves, and fails before it is ready, has taken the places of
+     ended after it had begun without its guest's report on the program: a guest reports before its VM ends, so the program was
+     taken with the VM, by a hypervisor that started again, say, which takes all of a host at once; those of one host that had
+     not begun count once (`web.failures`, rule 2).  So what serves, and fails before it is ready, has taken the places of
      `max_unavailable` others at most.
-  5. After a failure nobody leaves for the sake of rule 1 until the release has stood: those that serve are kept, as many as are
-     wanted.  If the load falls meanwhile, what is beyond goes, and leaves the next try its place.
+  5. After a failure no instance leaves because of rule 1 until the release has stood: those that serve are kept, as many as are
+     wanted.  If the load falls meanwhile, those beyond go, and leave their places to the next try.
   6. `start_failures_max` failures of a release that has not stood: no more are started.  If none of it is in service (now or
-     when the last one has failed), it is given up; if one stands meanwhile, it goes on.  0: never given up.
-  7. Given up, the last complete release is wanted again, under rules 1 to 6; the terms are its own.  Without one the
-     department stops: what is there stays, nothing is started until a release is deployed, a person scales, or the
-     configuration says otherwise what release 0 runs.
+     when the last one has failed), it is given up; if one stands meanwhile, the roll-out continues.  0: never given up.
+  7. Given up, the last complete release is wanted again, under rules 1 to 6; the terms are its own.  Without one the department
+     stops: what is there stays, nothing is started until a release is deployed, a person scales, or the configuration of
+     release 0 changes.
   8. A roll is complete when no instance of another release is live, and `target - max_unavailable` (one at least, none if none
      is wanted) of it are ready.
-  9. A newer request takes over at any moment.  What was complete stays what is gone back to.
+  9. A newer request takes over at any moment.  What was complete stays what is rolled back to.
   10. Given up is also a release that answers its users worse than the last complete one (`web.answers`), whether it has stood
-     or not.
+      or not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from schemas import reasons as because
 from schemas.causes import Cause
 from schemas.reasons import Reason
 
-STABLE_S: Final = 30.0  # who has served this long has not failed at the start
+STABLE_S: Final = 30.0  # an instance that has served this long has not failed at the start
 GOOD_MAX: Final = 10  # complete releases that are remembered; half of what custody keeps (RELEASES_KEPT)
 FAILURES: Final = (
     Cause.VM_ENDED,
@@ -83,13 +83,13 @@ class Roll(msgspec.Struct, frozen=True, kw_only=True):
     failed_why: Reason | None = None  # … and why
     good: tuple[int, ...] = ()  # releases that were complete with one in service, the last one last
     stood: tuple[int, ...] = ()
-    again: str = ""  # stopped, and somebody has spoken since: who
+    again: str = ""  # stopped, and to be tried again since: at whose request
     given_up: Reason | None = None  # the release before the wanted one was: why, until another one is asked for
 
 
 class Seen(NamedTuple):
-    """A live instance.  `leaves`: it drains already; `stays`: it may go on where it is (no drained host); `unready_at`:
-    somebody says since then that it is not ready; `ready_at`: it was not, and is since then."""
+    """A live instance.  `leaves`: it drains already; `stays`: it may stay where it is (no drained host); `unready_at`: since
+    when it is reported as not ready; `ready_at`: it was not, and is since then."""
 
     unit: str
     number: int
@@ -105,7 +105,7 @@ class Seen(NamedTuple):
         return self.began_at is not None and self.unready_at is None and not self.leaves
 
     def has_served(self, for_s: float, now: float) -> bool:
-        """Compared as times, as whoever wakes for it does: a difference of such floats may fall short by their rounding."""
+        """Compared as times, as wake-ups are computed: a difference of such floats may fall short by their rounding."""
         until = now if self.unready_at is None else self.unready_at
         return self.began_at is not None and until >= max(self.began_at, self.ready_at) + for_s
 
@@ -118,7 +118,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of(cls, max_unavailable: int, max_surge: int, failures_max: int, min_ready_s: float = 0.0) -> Terms:
-        """With both bounds 0 nothing could ever be replaced: one more is what costs nobody a request."""
+        """With both bounds 0 nothing could ever be replaced: one more is what costs no user a request."""
         return cls(max_unavailable, max_surge or int(not max_unavailable), failures_max, min_ready_s)
 
     @property
@@ -145,7 +145,7 @@ class Plan(NamedTuple):
 
 
 def changed(roll: Roll, fact: f.ReleaseChanged, live: Iterable[Seen]) -> Roll:
-    """After the core's own word."""
+    """After the core's own fact."""
     if fact.state == "rolling":
         return _want(roll, fact.release, max(roll.asked, fact.release))
     if fact.state == "stopped":
@@ -176,12 +176,12 @@ def ended(roll: Roll, seen: Seen, closed: f.AttemptClosed, others: Iterable[Seen
 
 
 def before(roll: Roll) -> int | None:
-    """The release that is gone back to, should the wanted one be given up; None if there is none."""
+    """The release that is rolled back to, should the wanted one be given up; None if there is none."""
     return next((number for number in reversed(roll.good) if number != roll.wanted), None)
 
 
 def configured(roll: Roll, last: int) -> Roll:
-    """The configuration says otherwise what release 0 runs.  `last`: the highest number of an instance."""
+    """The configuration of release 0 has changed.  `last`: the highest number of an instance."""
     good, stood = (tuple(number for number in some if number) for some in (roll.good, roll.stood))
     roll = msgspec.structs.replace(roll, good=good, stood=stood)
     if roll.wanted:
@@ -196,7 +196,7 @@ def spoken(roll: Roll, who: str) -> Roll:
 
 
 def known(roll: Roll, releases: Iterable[int]) -> Roll:
-    """Without those that nobody remembers the content of."""
+    """Without those whose content is not remembered any more."""
     kept = {0, *releases}
     if all(number in kept for number in roll.good):
         return roll
@@ -249,7 +249,7 @@ def _spent(roll: Roll, terms: Terms) -> bool:
 
 
 def _own(roll: Roll, seen: Seen) -> bool:
-    """It says something about the wanted release."""
+    """Its fate counts for the wanted release."""
     return seen.release == roll.wanted and seen.number > roll.first
 
 
@@ -266,7 +266,7 @@ def change(
     dept: str,
     worse: Reason | None = None,
 ) -> f.ReleaseChanged | None:
-    """The core's next word, if there is one.  `asked`: the department's newest request; `worse`: rule 10."""
+    """The core's next fact, if there is one.  `asked`: the department's newest request; `worse`: rule 10."""
     if asked is not None and asked.release > roll.asked:
         told = because.ReleaseDeployed(release=asked.release, user=asked.user)
         return f.ReleaseChanged(dept=dept, release=asked.release, state="rolling", reason=told)
@@ -339,7 +339,7 @@ def _leaving(others: list[Seen], here: list[Seen], terms: Terms, target: int, no
 
 
 def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | None:
-    """What there is to say of it while it is not simply complete."""
+    """The reason to show while it is not simply complete."""
     if roll.stage == "complete" and not roll.failures:
         return None
     here = sum(1 for one in seen if one.release == roll.wanted and not one.leaves)
@@ -354,8 +354,9 @@ def why(roll: Roll, seen: Sequence[Seen], terms: Terms, now: float) -> Reason | 
 
 
 def helps(roll: Roll, seen: Sequence[Seen], terms: Terms, target: int, now: float) -> int | None:
-    """Of a roll that only a host helps on, as nobody may leave, nobody drains, and none is on its way or will be ready: by
-    which `max_unavailable` it would go on without; 0 if nobody is left to make room.  None of one that goes on."""
+    """Of a roll that only a host helps on, as no instance may leave or drains, and none is on its way or will be ready: the
+    `max_unavailable` with which it would continue without; 0 if no instance is left to make room.  None of one that
+    continues."""
     found = plan(roll, seen, terms, target, now)
     if roll.stage != "rolling" or found.leave or not found.start:
         return None

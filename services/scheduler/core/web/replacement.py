@@ -1,19 +1,18 @@
-"""Instances in service that are not ready for long, by their guest's word or a balancer's: they are replaced.
+"""Instances in service that their guest or a balancer reports as not ready for long: they are replaced.
 
 Rules
   1. An instance that is not ready for `unreachable_s` is *overdue*: it is replaced, the longest first, as fast as the terms of
      a rolling update allow and no faster.
-  2. Up to `max_surge` successors come first (`spare`); as many as are there beyond the wanted ones, and ready, so many
-     overdue ones are closed.  Up to `max_unavailable` go before that, less those that are missing or not overdue yet.  If
-     that is 0 and no successor can come, one goes: at once where there may be no more instances, else after
-     `boot_timeout_s`.
-  3. It must help: while nobody in service is ready and has been for `min_ready_s`, the program, or what it depends on, is
-     ill, and those that have served before stay; they may recover by themselves.  Successors that were never ready so long
-     go first then, and the next ones wait longer and longer (`web.failures`).
-  4. If nobody is ready by the balancers' word alone, while the guests say that they are, it may be the balancers' network:
-     one successor comes, and if it is not reached either, nobody is closed.  Where none can come, one is closed after
+  2. Up to `max_surge` successors come first (`spare`); as many overdue ones are closed as instances are there, and ready,
+     beyond the wanted number.  Up to `max_unavailable` go before that, less those that are missing or not overdue yet.  If that
+     is 0 and no successor can come, one goes: at once where there may be no more instances, else after `boot_timeout_s`.
+  3. It must help: while no instance in service is ready and has been for `min_ready_s`, the program, or what it depends on, is
+     ill, and those that have served before stay; they may recover by themselves.  Successors that were never ready that long go
+     first then, and the next ones wait longer and longer (`web.failures`).
+  4. If no instance is ready according to the balancers alone, while the guests report that they are, it may be the balancers'
+     network: one successor comes, and if it is not reached either, none is closed.  Where none can come, one is closed after
      `boot_timeout_s`, and the next ones after twice as long, and so on.
-  5. None is replaced in a department that has stopped: nobody would come after it.
+  5. None is replaced in a department that has stopped: no successor would come.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from services.scheduler.core.web import termination
 from services.scheduler.core.web.scene import Scene
 
 WORDS_S: Final = (
-    3.0  # guests and balancers ask and speak once a second: those that recover together have said so by then
+    3.0  # guests and balancers ask and report once a second: those that recover together have been reported by then
 )
 DOUBLINGS_MAX: Final = 5  # of a boot_timeout_s of a minute: half an hour
 
 
 def not_ready(at: Scene) -> list[str]:
-    """Active instances in service of which somebody says that they are not ready, the longest first."""
+    """Active instances in service that are reported as not ready, the longest first."""
     found = (name for name in at.state.unready if name in at.held.active and name not in at.held.starting)
     return sorted(found, key=lambda name: (readiness.since(at.state.unready[name]), sort_key(name)))
 
 
 def overdue(at: Scene) -> list[str]:
-    """Those of them who are to be replaced."""
+    """Those of them that are to be replaced."""
     patience_s = at.policy.unreachable_s
     if not patience_s:
         return []
@@ -55,14 +54,14 @@ def spare(at: Scene, target: int, most: int) -> int:
 
 
 def is_balancers_word(at: Scene) -> bool:
-    """Nobody is ready by the balancers' word, and no guest says so."""
+    """The balancers alone report that no instance is ready; no guest does."""
     names = not_ready(at)
     alone = not any(readiness.GUEST in at.state.unready[name] for name in names)
     return bool(names) and len(names) == at.held.serving and alone
 
 
 def closings(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
-    """Who is closed now."""
+    """The closings of this moment."""
     names = overdue(at)
     if not names or not target or at.state.roll.stage == "stopped":
         return []
@@ -70,7 +69,7 @@ def closings(at: Scene, target: int, most: int) -> list[f.AttemptClosed]:
     serving, is_proven = at.held.serving - fresh, _is_proven(at)
     if not is_proven:
         if len(not_ready(at)) < at.held.serving:
-            return []  # somebody is ready, and has still to prove that it stays so
+            return []  # one is ready, and has still to prove that it stays so
         if is_balancers_word(at):
             return [_gone(at, name) for name in names[:1] if _is_due(at, names[0], target, most)]
         names = [name for name in reversed(names) if not _has_served(at, name)] or names
@@ -90,19 +89,19 @@ def _served_since(at: Scene, name: str) -> float:
 
 
 def proven_s(at: Scene) -> float:
-    """For so long an instance is ready before it is believed to be well."""
+    """How long an instance must be ready before it is believed to be well, in seconds."""
     return max(at.terms.min_ready_s, WORDS_S)
 
 
 def _has_served(at: Scene, name: str) -> bool:
-    """It was ready for so long that it is believed to be well, or to have been."""
+    """It was ready long enough to be believed to be well, or to have been."""
     words = at.state.unready.get(name)
     until = readiness.since(words) if words else at.now
     return until >= _served_since(at, name) + proven_s(at)
 
 
 def _is_proven(at: Scene) -> bool:
-    """Somebody is ready, and has been for long enough: it is not that all fall ill which are started."""
+    """An instance is ready, and has been for long enough: not all that are started fall ill."""
     held, unready = at.held, at.state.unready
     return any(name not in held.starting and name not in unready and _has_served(at, name) for name in held.active)
 
@@ -128,7 +127,7 @@ def _due_at_last(at: Scene, name: str, target: int, most: int) -> float:
 
 
 def moments(at: Scene, target: int, most: int) -> list[float]:
-    """When somebody is overdue, has proven to be well, or may go without a successor."""
+    """When an instance is overdue, has proven to be well, or may go without a successor."""
     names = not_ready(at)
     if not names:
         return []

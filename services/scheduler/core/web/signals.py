@@ -1,18 +1,20 @@
 """What a web department's signals ask for: CPU and requests as one utilisation, claims beside it, and what silence means.
 
     load.observed ─┬─ utilisation, requests/s over the target ──▶ what the scaling rule remembers
-                   └─ claim ────────────────────────────────────▶ at least so many instances
+                   └─ claim ────────────────────────────────────▶ at least this many instances
 
 Rules
   1. Requests/s with a target (the signal's, else the policy's `requests_per_instance`) are a utilisation: the rule's level ·
      rate / (target · n), n in service.  So target-tracking wants ceil(rate / target), and the threshold rule one more when each
-     of the n has its target.  Of this and the CPU's the highest word counts.
-  2. A rate without a target, or with nobody in service, asks for nothing; nor do open sessions.
-  3. A claim counts until `signal_timeout_s` after it was last observed: the number is what the rule says, or the claim if that
-     is more.  Where nobody tells load, the claim alone is the number.
-  4. Load that was told and is told no more is missing: the number is held, and claims only raise it.  For LOAD_LOST_S: a
-     balancer that died must not leave a rush to a plan of two, and a signal once sent by hand not hold the number for ever.
-  5. Whose word the load was is remembered, and told as long as the rule looks at it, unless it goes without saying (`usual`).
+     of the n has its target.  Of this and the CPU's the highest counts.
+  2. A rate without a target, or with no instance in service, asks for nothing; nor do open sessions.
+  3. A claim counts until `signal_timeout_s` after it was last observed: the number is the rule's, or the claim if that is more.
+     Where no load is reported, the claim alone is the number.
+  4. Load that was reported and no longer is, is missing: the number is held, and claims only raise it.  For LOAD_LOST_S: when a
+     balancer dies, a claim of two must not be all that a rush gets, and a signal once sent by hand must not hold the number for
+     ever.
+  5. The users who reported the load are remembered, and named as long as the rule looks at it, except for the usual ones
+     (`usual`).
 """
 
 from __future__ import annotations
@@ -29,12 +31,12 @@ from services.scheduler.core.policies.scale import Heard, Memory, level
 from services.scheduler.core.state.load import Sample
 from services.scheduler.core.web.state import State
 
-LOAD_LOST_S: Final = 3600.0  # time enough to call somebody, who was told after `signal_timeout_s`
+LOAD_LOST_S: Final = 3600.0  # time enough to call an operator, notified after `signal_timeout_s`
 UTILISATION_MAX: Final = 1e6  # as in the fact
 
 
 class Word(NamedTuple):
-    """What an observation says of the load.  `rate` and `target` if it was told in requests."""
+    """The load by an observation.  `rate` and `target` if it was reported in requests."""
 
     utilisation: float
     rate: float | None = None
@@ -91,12 +93,12 @@ def _authors(known: dict[str, float], told: tuple[str, ...], at: float) -> dict[
 
 
 def authors(state: State, since_s: float, usual: Collection[str]) -> list[str]:
-    """Whose word the load was in the last `since_s` of it, but for those of whom nobody needs to be told."""
+    """The users who reported the load in the last `since_s` of it, without the usual ones."""
     return sorted(user for user, at in state.load_by.items() if at >= state.load_at - since_s and user not in usual)
 
 
 def usual(config: CloudConfig, department: Department) -> tuple[str, ...]:
-    """Of whom nobody needs to be told: the department's balancers, or the only user who could be one."""
+    """Users who need not be named: the department's balancers, or the only user who could be one."""
     policy = department.web or WebPolicy()
     if policy.balancers:
         return policy.balancers
@@ -106,7 +108,7 @@ def usual(config: CloudConfig, department: Department) -> tuple[str, ...]:
 
 
 def claim_of(fact: LoadObserved) -> LoadObserved:
-    """What it claims, without the load."""
+    """Its claim, without the load."""
     return msgspec.structs.replace(fact, utilisation=None, requests_per_s=None)
 
 
@@ -116,18 +118,18 @@ def claimed(state: State, policy: WebPolicy, now: float) -> int | None:
 
 
 def load_known(state: State, now: float) -> bool:
-    """Rule 4: somebody tells load, or did."""
+    """Rule 4: load is reported, or was lately."""
     return state.load_at > 0 and now < state.load_at + LOAD_LOST_S
 
 
 def missing_at(state: State, policy: WebPolicy, now: float) -> float:
-    """When the number is to be held, if nothing more is heard."""
+    """When the number is to be held, if nothing more is reported."""
     heard_at = state.load_at if load_known(state, now) else state.heard_at
     return max(heard_at, state.serves_at) + policy.signal_timeout_s
 
 
 def missing(state: State, policy: WebPolicy, now: float) -> bool:
-    """Instances are in service, and nobody says how busy they are."""
+    """Instances are in service, and no load is reported."""
     return state.serving > 0 and now >= missing_at(state, policy, now)
 
 

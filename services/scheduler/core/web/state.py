@@ -23,10 +23,10 @@ class State(msgspec.Struct, kw_only=True):
     by_person: bool = False  # that number is a person's: placements and closings until the next one say so
     serving: int = 0  # instances in service
     since: float = 0.0  # when their number last changed
-    serves_at: float = 0.0  # when somebody came into service after nobody
-    heard_at: float = 0.0  # end of the last load.observed that told load or a claim
-    load_at: float = 0.0  # … that told load
-    load_by: dict[str, float] = {}  # whose word the load was -> end of the last such observation
+    serves_at: float = 0.0  # when an instance came into service after there was none
+    heard_at: float = 0.0  # end of the last load.observed with load or a claim
+    load_at: float = 0.0  # … with load
+    load_by: dict[str, float] = {}  # who reported the load -> end of the last such observation
     claim: int | None = None  # what it claimed, and …
     claim_by: str = ""  # … who claims that
     rate: float | None = None  # requests/s, if they were its load, and …
@@ -42,11 +42,11 @@ class State(msgspec.Struct, kw_only=True):
     roll: Roll = Roll()  # what instances run, and how far that is
     complete_at: float = 0.0  # when a release was complete last
     answers: Record = {}  # of the watched release, and of the one before (`web.answers`), as of …
-    answers_at: float = 0.0  # … the last observation that told any; 0: of this roll-out none has
+    answers_at: float = 0.0  # … the last observation that had any; 0: of this roll-out none has
     failures: int = 0  # in a row
     taken: dict[
         str, float
-    ] = {}  # hosts on which VMs ended just now without their guests' word -> when the first one did
+    ] = {}  # hosts on which VMs ended just now without their guests' report -> when the first one did
     together: dict[str, None] = {}  # broken instances that are of such a failure that has been counted
     paused: bool = False  # starts are, in the whole cloud: what does not start then is the site's fault
     to_replace: int = 0  # failed instances whose successor is not placed yet
@@ -57,7 +57,7 @@ class State(msgspec.Struct, kw_only=True):
     followed: dict[
         str, int
     ] = {}  # live instances that drain for a rolling update -> the release that takes their place
-    unready: Readiness = {}  # live instances of which somebody says that they are not ready
+    unready: Readiness = {}  # live instances that are reported as not ready
     ready_at: dict[str, float] = {}  # live instances that were not ready and are again -> since when
     ended: dict[str, InstanceReported] = {}  # instances whose program has ended, until their attempt is closed
     replaced_at: float = 0.0  # when one that was not ready was closed last
