@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -473,7 +474,8 @@ def kind_of(fact: object) -> str:
     return KIND[type(fact)]
 
 
-def may_write(writer: str, fact: object) -> bool:
-    """True if `writer` ('admission', 'scheduler.hpc', …) owns facts of this kind."""
-    owner = WRITERS[type(fact)]
-    return owner in (writer, "*") or owner == writer.partition(".")[0]
+@lru_cache(maxsize=256)  # readers ask for each envelope
+def written_by(writer: str) -> frozenset[type]:
+    """The kinds of facts that `writer` ('admission', 'scheduler.hpc', …) owns."""
+    owners = ("*", writer, writer.partition(".")[0])
+    return frozenset(kind for kind, owner in WRITERS.items() if owner in owners)

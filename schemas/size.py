@@ -33,6 +33,14 @@ class Size(NamedTuple):
     def fits_in(self, room: Size) -> bool:
         return self.cores <= room.cores and self.memory_mb <= room.memory_mb and self.gpus <= room.gpus
 
+    def fits_beside(self, used: Size, room: Size) -> bool:
+        """True if `room` holds this in addition to what is used of it."""
+        return (
+            self.cores + used.cores <= room.cores
+            and self.memory_mb + used.memory_mb <= room.memory_mb
+            and self.gpus + used.gpus <= room.gpus
+        )
+
     def plus(self, other: Size) -> Size:
         return _new(Size, (self.cores + other.cores, self.memory_mb + other.memory_mb, self.gpus + other.gpus))
 

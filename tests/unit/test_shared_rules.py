@@ -353,4 +353,4 @@ def test_a_fact_knows_its_kind() -> None:
 )
 def test_who_may_write_what(fact: f.Fact, writers: list[str]) -> None:
     every = ("scheduler.hpc", "scheduler.bio", "schedulerx", "admission")
-    assert [who for who in every if facts.may_write(who, fact)] == writers
+    assert [who for who in every if type(fact) in facts.written_by(who)] == writers

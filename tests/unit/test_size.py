@@ -25,6 +25,8 @@ def test_each_dimension_counts_in_each_operation(place: int) -> None:
     more = one(place)
     assert TEN.fits_in(TEN)
     assert not TEN.plus(more).fits_in(TEN)
+    assert more.fits_beside(TEN.minus(more), TEN)
+    assert not more.fits_beside(TEN, TEN)
     assert TEN.plus(more)[place] == 11
     assert TEN.minus(more)[place] == 9
     assert one(place, 3).times(4) == one(place, 12)

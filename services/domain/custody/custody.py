@@ -79,7 +79,7 @@ class Custody:
         """True if an attempt of this size has room on `host` beside the live ones."""
         if host.exclusive or (exclusive and host.units):
             return False
-        return host.used.plus(size).fits_in(host.size)
+        return size.fits_beside(host.used, host.size)
 
     def size(self, fact: f.HostDescribed | f.UnitPlaced) -> Size:
         """What the fact says, as far as it counts under the rules in force."""

@@ -51,6 +51,7 @@ _LEVELS: Final = dict.fromkeys(
 _MOVES: Final = dict.fromkeys((f.HostCleared, f.HostGranted, f.HostReleased, f.HostSeized))
 # … or if two batch departments share the idle hosts: then placements and ends count, too.
 _OCCUPYING: Final = dict.fromkeys((f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.VmEnded, f.DepartmentClosed))
+_HEEDED: Final = frozenset((*CREDITED, *OF_LEASES, *_LEVELS, *_MOVES, *_OCCUPYING, f.QuotaChanged))
 
 
 @dataclass(slots=True)
@@ -87,9 +88,9 @@ class ProvisionerCore:
 
     def apply(self, fact: f.Fact, meta: Meta) -> None:
         self._state.facts += 1
-        if meta.void is not None:
-            return
         kind = type(fact)
+        if meta.void is not None or kind not in _HEEDED:
+            return
         if kind in CREDITED:
             self._state.credits.note(self.custody, fact, meta.at)
         if kind in OF_LEASES:

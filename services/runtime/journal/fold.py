@@ -9,6 +9,7 @@ Rules
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -57,7 +58,7 @@ class Fold:
         self.own_last = 0
         self.garbage = 0
         self.unknown = 0
-        self.applied: dict[type, int] = {}
+        self.applied: defaultdict[type, int] = defaultdict(int)
         self.voided: dict[tuple[str, str], int] = {}
         self.listener: Callable[[Fact, Meta], None] | None = None  # told after each apply
 
@@ -106,7 +107,7 @@ class Fold:
                 self.listener(fact, meta)
             seen.append((fact, meta))
             if void is None:
-                counts[type(fact)] = counts.get(type(fact), 0) + 1
+                counts[type(fact)] += 1
             else:
                 key = (kind_of(fact), void.value)
                 self.voided[key] = self.voided.get(key, 0) + 1

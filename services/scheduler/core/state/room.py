@@ -54,7 +54,7 @@ class Free(NamedTuple):
 
     @property
     def size(self) -> Size:
-        return Size(self.cores, self.memory_mb, self.gpus)
+        return _new(Size, self[2:-1])
 
     def fits(self, shape: Shape) -> bool:
         need = shape.size
@@ -171,7 +171,8 @@ class Room:
             return None
         if host.exclusive:
             return None
-        offered = (scarcity(host.size), not host.units, *host.free, self.serves(host))
+        serves = self.serves(host) if self.constraints else ()
+        offered = (scarcity(host.size), not host.units, *host.size.minus(host.used), serves)
         return before if offered == before else _new(Free, offered)
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
@@ -184,8 +185,8 @@ class Room:
             return
         self.free.update(dict.fromkeys(names, entered))
         self._enter(entered, names)
-        if left is None or entered.serves != left.serves or _offers_more(entered, left):
-            self.grew = True
+        if not self.grew:
+            self.grew = left is None or entered.serves != left.serves or _offers_more(entered, left)
 
     def next_rested(self) -> float:
         """When the next quarantine ends."""
