@@ -1,4 +1,4 @@
-"""Checkpoints through the door, on a real broker: whole or not at all, the latest attempt's or nobody's; nothing piles up."""
+"""Checkpoints through the door, on a real broker: whole or not at all, the latest attempt's or none's; nothing piles up."""
 
 from __future__ import annotations
 

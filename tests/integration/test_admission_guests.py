@@ -210,7 +210,7 @@ async def test_a_guest_tells_how_busy_its_instance_is_and_its_department_hears_i
     await here.place("web.16", "w1", dept="web")
     guest, told = here.guest("web.16"), {"utilisation": 0.75, "interval_s": 1.0, "memory_mb": 12.5}
     heard = await here.hear("wim", "phoenix.measure.web.instances")
-    assert (await guest.call("POST", "usage", {**told, "utilisation": 1.0}))[0] == 204  # it boots: nobody is served yet
+    assert (await guest.call("POST", "usage", {**told, "utilisation": 1.0}))[0] == 204  # it boots: it serves none yet
     assert await guest.began("127.0.0.1:1") == 204
     assert (await guest.call("POST", "usage", told))[0] == 204
     measures = msgspec.json.decode((await heard.next_msg(5)).data, type=Measures)
@@ -399,7 +399,7 @@ async def test_launches(here: House) -> None:
     poll_gone = asyncio.create_task(second.call("GET", f"commands?after={signal['n']}&wait_s=20"))
     await asyncio.wait({poll_gone}, timeout=0.1)
     assert await first.report() == 200
-    assert (await poll_gone)[0] == 410  # the end of the attempt wakes whoever polls
+    assert (await poll_gone)[0] == 410  # the end of the attempt wakes a waiting poll
 
 
 async def test_writers_wait_while_nobody_reads(here: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -251,6 +251,6 @@ async def test_the_audit_is_read_back_in_order_chosen_and_paged(here: House, mon
     assert (await read(Wanted(None), after=page["end"]))["records"] == []
     newest = await reads.newest(Wanted(None), 2)
     assert [one["kind"] for one in newest["records"]] == ["job.submit", "scale.set"]
-    monkeypatch.setattr(audit_reads, "SCAN_MAX", 1)  # somebody else should have a turn: it says where to go on
+    monkeypatch.setattr(audit_reads, "SCAN_MAX", 1)  # other tasks should have a turn: it says where to continue
     scanned = await read(Wanted("hpc", "granted", user="nobody", since=began))
     assert (scanned["records"], scanned["next"] is not None) == ([], True)

@@ -1,4 +1,4 @@
-"""A job that is suspended and goes on elsewhere, on a real broker: its guest keeps its name, and its output is one stream."""
+"""A job that is suspended and resumed elsewhere, on a real broker: its guest keeps its name, and its output is one stream."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_everything_goes_on_under_the_old_name(here: House) -> None:
     assert (await guest.call("PUT", "output/stdout?offset=0", b"one\n"))[0] == 204
     assert (await guest.call("PUT", "files/early", b"1"))[0] == 204
     await job.close()
-    # Being saved: nobody may be told "gone", or the job would end itself before it is.
+    # Being saved: no guest may get the answer "gone", or the job would end itself before it is.
     for method, path in (("GET", "boot"), ("GET", "commands?wait_s=0"), ("POST", "began")):
         assert (await guest.call(method, path, {} if method == "POST" else None))[0] == 503
     assert (await guest.call("PUT", "output/stdout?offset=4", b"two\n"))[0] == 204
@@ -140,11 +140,11 @@ async def test_a_gang_begins_again_when_all_of_it_runs_and_a_restart_of_the_door
     await job.allocate()
     await job.started(0)
     commands = (await other.json("GET", "commands?after=0&wait_s=0"))["commands"]
-    assert [command["id"] for command in commands] == ["x"]  # what was launched goes on
+    assert [command["id"] for command in commands] == ["x"]  # what was launched continues
     assert job.unit.began_at is None
     await here.running.stop()
     fact = f.VmStarted(unit=job.job, attempt=2, rank=1)
-    await here.publish("executor", fact)  # nobody listens
+    await here.publish("executor", fact)  # no process listens
     await here.start("a2")
     await job.until_began()
     assert await job.began_facts() == [1, 2]

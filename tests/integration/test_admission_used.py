@@ -1,4 +1,4 @@
-"""What jobs use, at a door on a real broker: levels while they run, one fact when nobody can say more, and no lies."""
+"""What jobs use, at a door on a real broker: levels while they run, one fact when no more can be reported, and no lies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def end(here: House, job: Suspended, *ranks: int) -> None:
 
 
 async def measured(here: House, job: Suspended, count: int = 1) -> list[tuple[int, float, float | None, int]]:
-    """Every such fact of the job, once there are so many."""
+    """Every such fact of the job, once there are `count` of them."""
     found: list[f.AttemptMeasured] = []
 
     async def all_there() -> bool:
@@ -120,7 +120,7 @@ async def test_each_attempt_of_a_job_that_goes_on_is_told_of(here: House) -> Non
     assert await say(here, job, 6.0) == 204
     await job.saved()
     assert await measured(here, job) == [(1, 6.0, None, 1)]
-    assert await say(here, job, 6.1) == 503  # it is on no host, and its guest must not be told to stop
+    assert await say(here, job, 6.1) == 503  # it is on no host, and its guest must not get an order to stop
     await job.place("h2")
     await job.allocate()
     await job.started(0)

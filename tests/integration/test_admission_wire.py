@@ -1,4 +1,4 @@
-"""What crosses the HTTP door's wire: MessagePack as well as JSON, methods that nobody knows, and nothing of it in a log."""
+"""What crosses the HTTP door's wire: MessagePack as well as JSON, unknown methods, and nothing of it in a log."""
 
 from __future__ import annotations
 

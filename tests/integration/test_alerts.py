@@ -56,7 +56,7 @@ RECEIVERS = {"critical": "duty", "warning": "operators"}
 
 
 class Site(Cloud):
-    """A cloud of four hosts, two of which are always batch's, whose web department is told its load by hand."""
+    """A cloud of four hosts, two of which are always batch's, whose web department gets its load by hand."""
 
     def __init__(self, data: Path) -> None:
         super().__init__(data)

@@ -114,7 +114,7 @@ def test_fewer_hosts_are_an_axis_too(site: Path, capsys: pytest.CaptureFixture[s
 def test_what_is_best_on_more_hosts_than_there_are_is_not_proposed(
     site: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On forty hosts nobody waits, whatever the order; the cloud has four."""
+    """On forty hosts no job waits, whatever the order; the cloud has four."""
     (site / "space.toml").write_text('[axis]\ncluster.hosts = [4, 40]\nhpc.order = ["fcfs", "first-fit"]\n')
     assert main(words("--propose", "tuned.toml")) == 0
     assert 'department hpc: batch.order "fcfs" → "first-fit"' in capsys.readouterr().out

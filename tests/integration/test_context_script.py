@@ -265,7 +265,7 @@ def with_warm(cloud: CloudConfig, **wish: Any) -> CloudConfig:
 
 
 async def test_what_the_site_says_is_mounted_before_the_job_starts(site: Site) -> None:
-    """In a mount namespace of its own, where that may be made; else it is told that nothing can be mounted."""
+    """In a mount namespace of its own, where that may be made; else it is reported that nothing can be mounted."""
     alone = ("unshare", "--mount", "--propagation", "private")
     may = (await (await asyncio.create_subprocess_exec(*alone, "true", stderr=asyncio.subprocess.DEVNULL)).wait()) == 0
     place = site.driver.directory / "scratch"
@@ -366,7 +366,7 @@ h.HTTPServer(('127.0.0.1', int(os.environ['PORT'])), H).serve_forever()"""
 
 
 async def test_a_vm_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
-    """Whoever prepares the image boots it without our context."""
+    """The image is prepared by booting it without our context."""
     (tmp_path / "poweroff").write_text(f"#!/bin/sh\n: >{tmp_path}/off\n")
     (tmp_path / "poweroff").chmod(0o755)
     (tmp_path / "context.sh").write_text(context_file({"NETWORK": "YES"}))

@@ -24,6 +24,6 @@ async def test_killed_around_every_call_it_neither_loses_nor_doubles_a_vm(server
 
 
 async def test_a_deposed_leader_whose_call_is_on_its_way_does_no_harm(server: NatsServer, tmp_path: Path) -> None:
-    """X8, and where it fails X5: it stands still with a resume on its way, another one leads, then both go on."""
+    """X8, and where it fails X5: it stands still with a resume on its way, another one leads, then both continue."""
     async with crashes(server, tmp_path) as scene:
         await scene.strike(DEPOSED[0], "1", paused=True)

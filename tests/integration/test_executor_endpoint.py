@@ -130,7 +130,7 @@ async def test_a_refused_connection_loses_nothing_and_is_told(scene: Stage) -> N
     await scene.until(lambda: counted(scene, Failure.REFUSED) >= 3, "calls fail")
     assert began - 5.0 < down_since(scene) <= time.time()
     assert scene.host("host000") == scene.host("host001") == "held"
-    await scene.until(lambda: scene.service.health()["ailing"], "it is told")
+    await scene.until(lambda: scene.service.health()["ailing"], "it is reported")
     [sentence] = scene.service.health()["ailing"]  # type: ignore[misc]
     assert "nothing accepts connections at" in str(sentence)
     await scene.proxy.listen()
@@ -147,7 +147,7 @@ async def test_a_login_that_is_mended_is_taken_without_a_restart(
     await asyncio.to_thread(lambda: scene.client()._one.user.passwd(0, "another"))
     await scene.submit("1")
     await scene.place("1", "host000")
-    await scene.until(lambda: scene.service.health()["ailing"], "it is told")
+    await scene.until(lambda: scene.service.health()["ailing"], "it is reported")
     [sentence] = scene.service.health()["ailing"]  # type: ignore[misc]
     assert f"refuses the login of oneadmin: check [opennebula] auth_file {file}" in str(sentence)
     scene.proxy.calls.clear()
@@ -160,7 +160,7 @@ async def test_a_login_that_is_mended_is_taken_without_a_restart(
 
 
 async def test_slow_answers_never_block_the_loop_and_the_journal_is_heard_meanwhile(scene: Stage) -> None:
-    """No call at all is answered; the executor folds, renews its lease, and goes on when they are."""
+    """No call at all is answered; the executor folds, renews its lease, and continues when they are."""
     lags: list[float] = []
     for _ in range(60):
         scene.proxy.hold(ANY, answer=True)
@@ -219,7 +219,7 @@ async def test_a_used_up_quota_makes_few_calls_and_no_requeue_storm(scene: Stage
     for number in range(30):
         await scene.submit(str(number + 1))
         await scene.place(str(number + 1), "host000")
-    await scene.until(lambda: scene.service.health()["ailing"], "it is told")
+    await scene.until(lambda: scene.service.health()["ailing"], "it is reported")
     assert scene.proxy.calls["one.vm.allocate"] < 20, "8 at once before the first answer, then one a pause"
     [sentence] = scene.service.health()["ailing"]  # type: ignore[misc]
     assert "quota for oneadmin is used up" in str(sentence)

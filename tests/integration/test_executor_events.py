@@ -48,7 +48,7 @@ def trusted(scene: Stage) -> bool:
 
 
 async def prove(scene: Stage) -> None:
-    """Enough changes that were told; on a busy machine one may have been told too late to count, so some more if need be."""
+    """Enough announced changes; on a busy machine some may have been announced too late to count, so some more if need be."""
     await scene.grant("host000", "host001", "host002")
     await scene.until(lambda: hearsay(scene).connected, "the executor listens")
     for number in range(2 * PROOF_MIN):
@@ -186,11 +186,11 @@ def asked(scene: Stage, method: str) -> float:
 
 
 async def test_a_flood_of_events_about_hosts_costs_no_more_than_polling(scene: Stage) -> None:
-    """A look at each of them would be hundreds of calls a second, of whoever can publish anything."""
+    """A look at each of them would be hundreds of calls a second, by any client that can publish."""
     began, before = time.monotonic(), (asked(scene, "host.info"), asked(scene, "hostpool.info"), heard(scene, "host"))
     while heard(scene, "host") < before[2] + 3_000:
         for number in range(30):
-            topic = f"EVENT STATE HOST/ERROR//{number % 2 * 998} "  # 0, and one that nobody has
+            topic = f"EVENT STATE HOST/ERROR//{number % 2 * 998} "  # 0, and one that does not exist
             scene.one.events.publish([topic], "x" * 2_000)
         await asyncio.sleep(0.002)
         assert time.monotonic() < began + 30.0
@@ -206,12 +206,12 @@ async def test_a_vm_is_saved_goes_on_and_moves_by_its_events_alone(scene: Stage)
     await scene.close_attempt("1", 1, f.Disposal.SUSPEND)
     await scene.until(lambda: vm in scene.custody.state.saved, "saved")
     await scene.place("1", "host001", attempt=2)
-    await scene.until(lambda: scene.started("1", 2) == 1, "it goes on elsewhere")
+    await scene.until(lambda: scene.started("1", 2) == 1, "it continues elsewhere")
     await scene.close_attempt("1", 2, f.Disposal.MIGRATE)
     await scene.place("1", "host002", attempt=3)
     await scene.until(lambda: scene.started("1", 3) == 1, "it has moved")
     assert vm_of(scene, "1") == vm
     assert scene.one.store.vms[vm].history[-1].host_name == "host002"
-    await scene.until(lambda: not hearsay(scene).owed, "what was found before it was told has been told")
+    await scene.until(lambda: not hearsay(scene).owed, "what was found before it was announced has been announced")
     assert trusted(scene)
     assert not heard(scene, "missed")

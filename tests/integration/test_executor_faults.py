@@ -139,7 +139,7 @@ async def test_a_vm_that_fails_to_boot_is_ended_with_the_reason(scene: Stage) ->
 
 async def test_a_deploy_that_opennebula_refuses_ends_the_vm(scene: Stage) -> None:
     big = await scene.ask(lambda one: one.allocate('NAME = "big"\nCPU = "4"\nMEMORY = "64"\n'))
-    await scene.ask(lambda one: one.deploy(big, 0))  # somebody else fills the host
+    await scene.ask(lambda one: one.deploy(big, 0))  # another user fills the host
     await scene.submit("1")
     await scene.place("1", "host000")
     await scene.until(lambda: scene.custody.state.units["1"].broken == "vm_ended", "ended")
@@ -175,7 +175,7 @@ async def test_opennebula_that_is_away_for_a_while_costs_nothing(scene: Stage) -
 async def test_x8_an_orderly_stop_is_written_and_the_next_leader_does_not_wait(
     server: NatsServer, tmp_path: Path
 ) -> None:
-    """A lease lives for an hour: whoever waited for the end of one would be late."""
+    """A lease lives for an hour: waiting for the end of one would be late."""
     async with stage(server, tmp_path, lease_ttl_s=3600.0) as scene:
         await scene.open(3, FAST)
         await scene.grant("host000")

@@ -94,7 +94,7 @@ async def test_jobs_of_a_failed_host_are_broken_instances_too_and_it_comes_back_
     assert [scene.custody.live(unit, 1) for unit in ("1", "web.1")] == [False, False]
     await scene.close_attempt("1")
     await scene.running("1", "host001", attempt=2)  # requeued
-    await scene.write("provisioner", f.HostReleased(host="host001"))  # void: nobody else may give it back
+    await scene.write("provisioner", f.HostReleased(host="host001"))  # void: no other service may give it back
     for host in (0, 2):
         scene.one.monitor.down.pop(host, None)
         if how == "offline":
@@ -111,7 +111,7 @@ async def test_a_host_that_is_monitored_late_is_set_apart_then_lost_then_back(sc
     await scene.running("1", "host000")
     await configure(scene, monitor_late_s=1.6, monitor_lost_s=3.2)
     store, loop = scene.one.store, asyncio.create_task(scene.one.monitor._run(0.2))
-    silent, store.hosts[0].im_mad = store.hosts[0].im_mad, "nosuch"  # its probes say nothing, and nobody complains
+    silent, store.hosts[0].im_mad = store.hosts[0].im_mad, "nosuch"  # its probes say nothing, and nothing complains
     await scene.until(lambda: apart(scene, "host000") == "monitored late", "set apart")
     assert scene.custody.live("1", 1)
     await scene.until(lambda: scene.host("host000") == "lost", "lost")

@@ -131,7 +131,7 @@ async def test_an_executor_that_comes_back_resumes_what_another_one_saved(scene:
     await scene.executor.stop()
     await scene.place("1", "host001", attempt=2)
     scene.start("e2")
-    await scene.until(lambda: scene.started("1", 2) == 1, "it goes on")
+    await scene.until(lambda: scene.started("1", 2) == 1, "it continues")
     assert (scene.alive(), on(scene, vm)) == ([vm], "host001")
 
 

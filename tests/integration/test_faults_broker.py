@@ -1,4 +1,4 @@
-"""The broker is silent for three seconds, ends and starts again, and dies, under work: everything goes on."""
+"""The broker is silent for three seconds, ends and starts again, and dies, under work: everything continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Down and up again on the same directory, gently and not, in the middle of work: it goes on where it was."""
+"""Down and up again on the same directory, gently and not, in the middle of work: it continues where it was."""
 
 from __future__ import annotations
 

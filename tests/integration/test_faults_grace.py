@@ -1,5 +1,5 @@
-"""Whoever tells a script first that its attempt is over, it hears SIGTERM once and has its grace; and the guest's report says
-whether it was told before it ended."""
+"""Whatever announces first that the attempt is over, its script gets SIGTERM once and has its grace; the guest's report states
+whether that was before it ended."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_script_that_ends_with_0_on_sigterm_is_reported_as_told_to_end(
 
 
 async def test_who_had_ended_before_its_guest_heard_of_it_was_not_told(hypervisor: Hypervisor, tmp_path: Path) -> None:
-    """The nursery sleeps: the script is a zombie of which nobody knows yet when the VM is shut down."""
+    """The nursery sleeps: the script is an unnoticed zombie when the VM is shut down."""
     said, go = tmp_path / "said", tmp_path / "go"
     script = f"#!/bin/sh\necho $$ up >> {said}\nuntil [ -e {go} ]; do sleep 0.05; done\n"
     life = hypervisor.door.add("1", script=script, grace_s=60)

@@ -34,7 +34,7 @@ echo "visible $CUDA_VISIBLE_DEVICES, $PHOENIX_GPUS: ${{PHOENIX_GPU_DEVICES##*/}}
 
 @pytest.fixture
 def nodes() -> Iterator[tuple[str, ...]]:
-    """Two cards that everybody may open, as those of NVIDIA, and one that only root may."""
+    """Two cards that any user may open, as those of NVIDIA, and one that only root may."""
     with gpu_nodes(0o666, 0o666, 0o600) as found:
         yield found
 
@@ -62,7 +62,7 @@ class Site:
         return vm, life, await self.call("one.vm.deploy", vm, 0, True, -1, "")
 
     async def run(self, gpus: int) -> list[str]:
-        """What a job with so many GPUs says, when its VM has ended."""
+        """What a job with this many GPUs says, when its VM has ended."""
         vm, life, answer = await self.deploy(gpus, self.look())
         assert answer[0], answer
         await self.ended(vm)

@@ -215,7 +215,7 @@ async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:
         payload = json.dumps({"v": 1, "instances": [measured, foreign]}).encode()
         await cloud.client.publish("phoenix.measure.web.instances", payload)
 
-    async def quiet() -> bool:  # what was served is told
+    async def quiet() -> bool:  # what was served is reported
         return bool(cloud.signals["requests"]) and cloud.signals["requests"][-1]["rate"] == 0
 
     def busy() -> list[dict[str, Any]]:

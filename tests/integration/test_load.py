@@ -102,7 +102,7 @@ async def test_every_end_of_a_request_has_its_name() -> None:
         "STATUS", "CLOSED", "MALFORMED", "TIMEOUT", "ANSWERED", "ANSWERED",
     ]  # fmt: skip
     assert list(record.statuses) == [404, 200, 0, 0, 200, 200]
-    refused = await play(target, 10.0, 0.2)  # nobody listens there any more
+    refused = await play(target, 10.0, 0.2)  # no process listens there any more
     assert set(refused.outcomes) == {Outcome.REFUSED}
 
 
@@ -125,7 +125,7 @@ async def test_who_is_taken_up_late_has_no_more_time_for_it() -> None:
 
 
 async def test_a_connection_that_was_idle_for_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server may be closing it at that moment, and the failure would be nobody's."""
+    """The server may be closing it at that moment, and the failure would not be the service's."""
     monkeypatch.setattr(module, "IDLE_S", 0.0)
 
     async def answer(_head: bytes, writer: asyncio.StreamWriter) -> None:
@@ -150,7 +150,7 @@ async def test_more_than_it_may_open_is_counted_as_not_sent() -> None:
 
 
 def test_more_connections_than_files_is_refused_before_the_run() -> None:
-    """Else the generator's own lack would be told as the service's refusal."""
+    """Else the generator's own lack would be reported as the service's refusal."""
     with pytest.raises(LoadError, match="ulimit -n"):
         Generator(
             Target("127.0.0.1", 1, "h", "/"), plan(constant(1.0, 1.0), seed=1), timeout_s=1.0, connections_max=1 << 40
@@ -172,7 +172,7 @@ async def test_kept_and_fresh_connections_and_posts() -> None:
 
 
 async def test_the_command_is_interrupted_and_still_tells(tmp_path: Path) -> None:
-    """The server never answers; the command is told to stop when two requests have come."""
+    """The server never answers; the command is interrupted when two requests have come."""
 
     async def hold(_head: bytes, _writer: asyncio.StreamWriter) -> None:
         arrived.release()

@@ -1,4 +1,4 @@
-"""Ends of certificates, read from real TLS servers: in both forms of a date, expired, trusted by nobody, behind a NATS server's
+"""Ends of certificates, read from real TLS servers: in both forms of a date, expired, untrusted, behind a NATS server's
 greeting; and what shows none."""
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ async def test_a_file_system_that_hangs_holds_one_thread(tmp_path: Path) -> None
     config = configured(tmp_path)
     chain = config.journal.archive / "chain"
     config.journal.archive.mkdir(parents=True)
-    os.mkfifo(chain)  # whoever opens it to read waits for a writer
+    os.mkfifo(chain)  # opening it to read waits for a writer
     measure = Measure(config)
     hangs = asyncio.ensure_future(measure.take())
     await asyncio.sleep(0)  # it has been handed to the thread

@@ -205,7 +205,7 @@ async def test_a_history_made_anew_is_the_same_and_is_taken_over(here: World, tm
     with sqlite3.connect(tmp_path / "history.sqlite") as spoilt:
         spoilt.execute("DELETE FROM jobs")
     service = await site.up()
-    assert sum(service.fold.applied.values()) == 3, "it goes on where the rebuild ended"
+    assert sum(service.fold.applied.values()) == 3, "it continues where the rebuild ended"
     assert state(service) == await here.replayed(MonitorCore, tmp_path / "archive")
     assert await site.jobs() == [str(n) for n in range(1, 24)]
     assert not {"history.rebuilding", "history.rebuilt", "history.rebuilt-snapshot"} & set(os.listdir(tmp_path))
@@ -214,7 +214,7 @@ async def test_a_history_made_anew_is_the_same_and_is_taken_over(here: World, tm
 async def test_what_a_snapshot_stands_for_is_in_the_file_before_it_is_saved(
     here: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(edge, "COMMIT_S", 60.0)  # nobody else commits
+    monkeypatch.setattr(edge, "COMMIT_S", 60.0)  # nothing else commits
     site = Site(here, tmp_path)
     await site.up()
     await site.write(3)
@@ -249,7 +249,7 @@ async def test_on_a_full_disk_the_monitor_serves_and_its_history_catches_up(
         assert service.snapshot_position == 0, "no snapshot goes beyond what is stored"
         assert await site.archivist(keep=5).look(step_min=1) == 0
         assert rows(tmp_path / "history.sqlite") == before
-    await until(lambda: site.edge.history.still is None, "it goes on by itself")
+    await until(lambda: site.edge.history.still is None, "it continues by itself")
     assert service.health()["ailing"] == []
     await until(lambda: "history written again" in caplog.text, "the log says so")
     assert caplog.text.count("history not written") == caplog.text.count("history written again") == 1
@@ -392,7 +392,7 @@ async def test_a_rebuild_names_what_was_moved_away_and_works_when_it_is_back(
     await site.write(20)
     await site.running.service.wait_for(41, 10.0)
     await site.down()
-    assert await site.archivist(keep=5).look(step_min=1) == 36, "the archive goes on without them"
+    assert await site.archivist(keep=5).look(step_min=1) == 36, "the archive continues without them"
     facts = await JournalFacts(here.js, tmp_path / "archive").get([7, 12, 40])
     assert sorted(facts) == [12, 40], "a story lacks what is in them, and nothing else"
     (cold / first.name).rename(first)

@@ -89,7 +89,7 @@ class Window:
     def enter(self, site: Site, user: str = "oscar", at: str = "/") -> Page:
         self.page.goto(site.url + at)
         self.page.get_by_label("Your token").fill(site.token(user))
-        self.said[:] = [t for t in self.said if "401" not in t]  # of nobody who is logged in yet: browsers tell it
+        self.said[:] = [t for t in self.said if "401" not in t]  # before the login: browsers report it
         self.page.get_by_role("button", name="Log in").click()
         expect(self.page.locator("#link")).to_have_attribute("data-state", "live")
         expect(self.page.locator("#grid .host")).to_have_count(HOSTS)
@@ -141,7 +141,7 @@ def test_it_shows_what_the_interface_says(site: Site, opened: Open) -> None:
     def told_ids() -> list[str]:
         return sorted(one["id"] for one in site.get("/v1/picture")["decisions"])
 
-    until(lambda: sorted(ids_shown(page)) == told_ids(), "other decisions are shown than were told")
+    until(lambda: sorted(ids_shown(page)) == told_ids(), "other decisions are shown than were reported")
     for part in ("banner", "main", "search"):
         expect(page.get_by_role(part)).to_be_visible()  # type: ignore[arg-type]
     expect(page.locator("#chart .area").first).to_be_attached()
@@ -289,7 +289,7 @@ def test_who_may_not_in_is_told_and_a_department_sees_its_own(site: Site, opened
     window = opened()
     page = window.page
     page.goto(site.url)
-    page.get_by_label("Your token").fill("nobody's")
+    page.get_by_label("Your token").fill("wrong")
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("#login-why")).to_have_text("This token is not valid.")
     page = window.enter(site, "wendy")
@@ -430,7 +430,7 @@ def test_a_monitor_that_dies_costs_no_decision_and_shows_none_twice(site: Site, 
     site.cloud.ok("submit", "--wrap", "true")
     expect(page.locator("#link")).to_have_attribute(
         "data-state", "live", timeout=2 * WAIT_MS
-    )  # and nobody logs in again
+    )  # and no login is needed again
     expect(page.locator("#login")).to_be_hidden()
     told = site.get("/v1/picture")["decisions"]
     ids = "window.phoenix.model.decisions.map(one => one.id)"

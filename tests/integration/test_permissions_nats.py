@@ -83,7 +83,7 @@ async def journal_messages(server: NatsProcess) -> int:
 async def test_a_department_cannot_have_the_server_write_the_journal(
     server: NatsProcess, headers: dict[str, str] | None
 ) -> None:
-    """The reply to nobody ("no responders") and the message trace go to subjects that the sender chose."""
+    """The server's reply without a responder ("no responders") and the message trace go to subjects that the sender chose."""
     before = await journal_messages(server)
     nc, denials = await server.connect("ann")
     for subject in (
@@ -98,8 +98,9 @@ async def test_a_department_cannot_have_the_server_write_the_journal(
 
 
 async def test_an_answer_to_a_journal_subject_is_refused_by_the_server_too(server: NatsProcess) -> None:
-    """PROTOCOL S10: a service hears a reply subject that the server has made, and answers nobody's choice.  What the server
-    delivers for it stays in the asker's account, where nobody listens at that subject; its permissions are the second wall."""
+    """PROTOCOL S10: a service gets a reply subject that the server has made, and answers to none that a client chose.  What the
+    server delivers for it stays in the asker's account, where no process listens at that subject; its permissions are the
+    second wall."""
     before = await journal_messages(server)
     provisioner, denials = await server.connect("service-provisioner")
     asked: asyncio.Queue[str] = asyncio.Queue()

@@ -78,7 +78,7 @@ async def test_a_reload_adds_and_removes_users_and_departments(tmp_path: Path) -
 
 
 async def test_nobody_is_refused_once_a_reload_is_done(tmp_path: Path) -> None:
-    """Whoever is new is let in at the first try, each time."""
+    """A new client is let in at the first try, each time."""
     server = NatsProcess(tmp_path)
     try:
         await server.start()
@@ -114,7 +114,7 @@ def changed(server: NatsProcess, text: str) -> Config:
 
 
 async def test_a_denial_while_the_server_reloads_is_not_the_last_word(tmp_path: Path) -> None:
-    """As the supervisor connects: nats-server denies whoever has not yet shown a key when it reloads its permissions."""
+    """As the supervisor connects: nats-server denies a client that has not yet shown a key when it reloads its permissions."""
     server = NatsProcess(tmp_path)
     try:
         await server.start()

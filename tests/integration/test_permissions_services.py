@@ -1,7 +1,7 @@
 """The services' own shell under generated permissions: every process of a cloud, side by side, and not one denial.
 
 The matrix says what is allowed; this says that it is enough: streams by the admin, then lease, snapshot, replay, append and the
-orderly end by the real `Service`.  The server's log holds every violation, whoever caused it.
+orderly end by the real `Service`.  The server's log holds every violation, whatever its client.
 """
 
 from __future__ import annotations

@@ -195,7 +195,7 @@ async def test_the_signals_are_what_guests_measure_and_what_was_served(site: Sit
     served = await next_signal(site, "requests", lambda s: s.get("response_ms") is not None)
     assert (served["errors"], served["refused"]) == (0, 0)
     assert (served["rate"] > 0, served["response_ms"] > 0) == (True, True)
-    await next_signal(site, "requests", lambda s: s["rate"] == 0)  # all of these are told
+    await next_signal(site, "requests", lambda s: s["rate"] == 0)  # all of these are reported
     slow = asyncio.create_task(site.get("/?cpu_ms=20000"))
     await next_signal(site, "requests", lambda s: s["rate"] > 0 and s.get("response_ms") is None)  # it has come in
     open_ = await next_signal(site, "sessions", lambda s: sum(s["sessions"].values()) == 1)

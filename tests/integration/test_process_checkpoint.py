@@ -137,7 +137,7 @@ async def test_the_signal_comes_so_long_before_the_limit_to_whom_it_is_for(
     assert word not in life.text()  # a second and a half from the start
     await heard(life, hypervisor, word)
     assert other not in life.text()
-    await hypervisor.driver.shutdown(vm, HOST)  # the limit: SIGTERM, as everybody
+    await hypervisor.driver.shutdown(vm, HOST)  # the limit: SIGTERM, as for every job
     assert "term" in life.text()
 
 

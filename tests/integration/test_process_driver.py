@@ -241,7 +241,7 @@ async def test_a_saved_vm_stands_still_and_a_restored_one_goes_on(hypervisor: Hy
     await hypervisor.door.until(lambda: life.began)
     work = hypervisor.driver._vms[vm.vm_id].machine.room.work
     await _until_changes(work)
-    await until(lambda: hypervisor.driver._vms[vm.vm_id].guest.process)  # the script may count before its start is told
+    await until(lambda: hypervisor.driver._vms[vm.vm_id].guest.process)  # the script may count before that
     await hypervisor.driver.save(vm, HOST)
     pid = hypervisor.driver._vms[vm.vm_id].guest.process.pid  # type: ignore[union-attr]
     # D: a shell whose vforked child was stopped before its exec waits for that child, and stands still as well.
@@ -264,7 +264,7 @@ async def test_a_restored_vm_goes_on_under_its_old_name_and_its_output_where_it_
     work = hypervisor.driver._vms[vm.vm_id].machine.room.work
     await hypervisor.driver.save(vm, HOST)
     life.unavailable = 2  # its attempt is closed, and the next one not yet bound
-    # What is set on a VM later is not what its guest knows: a real one cannot be told either.
+    # What is set on a VM later is not what its guest knows: a real one does not learn it either.
     renamed = {"PHOENIX_ID": "cloud/1/2/0", "PHOENIX_TOKEN": "another"}
     await hypervisor.driver.restore(dataclasses.replace(vm, attributes=renamed), HOST)
     touch(f"{work}/stop")
@@ -357,7 +357,7 @@ async def test_an_instance_is_begun_when_it_is_healthy_and_ends_cleanly(hypervis
     assert life.began[0] is not None
     port = int(life.began[0].rpartition(":")[2])
     assert port in PASSING
-    assert claimed(port) is None, "nobody else would choose it"
+    assert claimed(port) is None, "no other program would choose it"
     async with aiohttp.ClientSession() as session, session.get(f"http://{life.began[0]}/?cpu_ms=800") as answer:
         assert answer.status == 200
     await hypervisor.door.until(lambda: any(told["utilisation"] > 0.1 for told in life.usages))
@@ -444,7 +444,7 @@ for top in map(os.path.abspath, sys.argv[1:]):
 
 
 async def test_a_deep_tree_neither_holds_a_host_nor_outlives_its_vm(hypervisor: Hypervisor) -> None:
-    """In its room, and where everybody may write: the next VM of the department has the same uid, and starts as any other."""
+    """In its room, and where all users may write: the next VM of the department has the same uid, and starts as any other."""
     house = hypervisor.driver._house
     assert house is not None
     left = f"{tempfile.gettempdir()}/phoenix-deep-{os.getpid()}"

@@ -108,7 +108,7 @@ wait $pid; echo "code $?"; sort out
 async def test_a_task_whose_node_is_told_to_end_is_no_success_on_the_first_one(
     gang: Gang, monkeypatch: pytest.MonkeyPatch, trap: str, grace_s: float, code: int
 ) -> None:
-    """The guest of rank 1 has been told, that of rank 0 not yet: its script must not end with 0 because its tasks tidy up, nor
+    """The guest of rank 1 has the order, that of rank 0 not yet: its script must not end with 0 because its tasks tidy up, nor
     wait for ever because the node ended before its door had taken how the task ended."""
     monkeypatch.setattr("phoenix.local.process.driver.FAREWELL_S", DEADLINE_S)  # the machine may be busy
     task = f"trap '{trap}' TERM; echo up; while [ $PHOENIX_NODEID = 1 ]; do sleep 0.05; done"

@@ -22,7 +22,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
 
 
 class Desk:
-    """A foreign instance that works on what it has begun until it is told to end it."""
+    """A foreign instance that works on what it has begun until it is ordered to end it."""
 
     def __init__(self) -> None:
         self.begun = self.broken_off = 0
@@ -39,7 +39,7 @@ class Desk:
 
 
 async def asked(site: Site, count: int) -> list[asyncio.Task[int]]:
-    """So many clients, all of whom the balancer has heard."""
+    """This many clients, whose requests have all reached the balancer."""
     before = await heard(site)
     clients = [asyncio.create_task(site.get("/work")) for _ in range(count)]
 
@@ -64,7 +64,7 @@ async def test_an_instance_has_so_many_at_a_time_and_the_rest_waits_at_the_balan
     clients = await asked(site, 5)
     status = await site.status()
     assert (status["instances"][0]["open_requests"], status["queued"], desk.begun) == (2, 3, 2)
-    site.listed[0]["connections"] = 4  # the department says it anew while it runs
+    site.listed[0]["connections"] = 4  # the department changes it while it runs
 
     async def are_four() -> bool:
         return desk.begun == 4

@@ -1,4 +1,4 @@
-"""The nursery refuses what it cannot start, and goes on with everything else."""
+"""The nursery refuses what it cannot start, and continues with everything else."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_what_is_no_ascii_takes_no_more_room_on_its_way(
 async def test_a_process_more_than_a_machine_may_have_is_refused(
     spawner: Spawner, stdio: tuple[int, int, int], tmp_path: Path
 ) -> None:
-    """By whoever is moved into the group: of those the kernel counts none."""
+    """By processes that are moved into the group: the kernel does not count those."""
     try:
         groups = Cgroups(f"test{os.getpid()}")
     except (CgroupsUnavailableError, OSError) as error:

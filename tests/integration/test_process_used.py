@@ -67,7 +67,7 @@ async def test_a_job_that_runs_says_it_now_and_then(hypervisor: Hypervisor) -> N
 
 @pytest.mark.parametrize("how", ["shutdown", "deaf", "gone"])
 async def test_its_last_word_comes_before_its_vm_is_gone(hypervisor: Hypervisor, how: str) -> None:
-    """Nobody has asked for any word before."""
+    """No measurement was requested before."""
     life = hypervisor.door.add("1", script=DEAF if how == "deaf" else BURN, usage_interval_s=0, grace_s=0.3)
     vm = await hypervisor.boot("1")
     await hypervisor.door.until(lambda: own_s(life) > 0.3)

@@ -53,7 +53,7 @@ class Watched:
         writer.close()
 
     async def listens(self, name: str) -> None:
-        """Whoever is refused from now on is heard."""
+        """Clients refused from now on are noticed."""
 
         async def heard() -> bool:
             await self.tried(name=name)

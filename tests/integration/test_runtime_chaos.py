@@ -57,12 +57,12 @@ class Replica:
 
     async def supervise(self) -> None:
         while True:
-            assert await self.running.task != Exit.OK, "nobody has asked it to stop"
+            assert await self.running.task != Exit.OK, "it was not asked to stop"
             self.running = self.begin()
 
 
 async def ask(replicas: list[Replica], confirmed: dict[str, int]) -> None:
-    """Submit for ever, to whoever leads; remember what was confirmed."""
+    """Submit for ever, to the leader; remember what was confirmed."""
     while True:
         leader = next((r.running.service for r in replicas if r.running.service.is_leader), None)
         if leader is None:

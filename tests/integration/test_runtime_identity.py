@@ -1,5 +1,5 @@
 """The shell under the permissions that an installation really has: each service can do all it
-needs, and a wrong key is told."""
+needs, and a wrong key is reported."""
 
 from __future__ import annotations
 

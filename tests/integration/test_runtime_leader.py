@@ -1,6 +1,6 @@
 """Leadership against a real broker: one leads, the other follows hot, and takes over in each of the ways a leader ends.
 
-Where something happens at once, leases last `LONG_S`: whoever waited for an expiry, or for its own next look, would be late.
+Where something happens at once, leases last `LONG_S`: waiting for an expiry, or for a replica's own next look, would be late.
 Where a lease expires, it is the broker's clock that is read.
 """
 

@@ -13,7 +13,7 @@ from tests.support.shells import World
 
 
 async def test_a_name_may_be_longer_than_a_line_of_the_protocol(here: World) -> None:
-    """A kept file's path of 3,251 bytes ended admission's connection, and that of whoever came after it."""
+    """A kept file's path of 3,251 bytes ended admission's connection, and that of each successor."""
     objects = Objects(here.js, OBJECTS)
     names = [f"files/1/1/f/{'x' * size}" for size in (NAME_MAX_BYTES - 13, NAME_MAX_BYTES - 12, 3251, 4095)]
     names.append("files/1/1/f/" + "\N{GRINNING FACE}" * 1000)

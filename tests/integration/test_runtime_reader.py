@@ -93,7 +93,7 @@ async def test_a_broker_that_falls_silent_and_wakes_loses_nothing(here: World) -
     service = await here.start().leads()
     here.server.pause()
     waiting = asyncio.create_task(service.propose(next_job(service.custody)))
-    await until(lambda: service.lease_left_s() == 0.0, "the lease is over: whoever calls the outside stops")
+    await until(lambda: service.lease_left_s() == 0.0, "the lease is over: calls to the outside stop")
     assert not waiting.done()
     here.server.resume()
     assert (await waiting).facts[0][1].void is None
@@ -119,7 +119,7 @@ async def test_consumers_do_not_pile_up(here: World) -> None:
 
 
 async def until_consumers(here: World, count: int) -> None:
-    for _ in range(150):  # the server removes one that nobody listens to after 5 s
+    for _ in range(150):  # the server removes one without a listener after 5 s
         if len(await here.js.consumers_info(JOURNAL_STREAM)) <= count:
             return
         await asyncio.sleep(0.1)

@@ -241,7 +241,7 @@ async def test_now_never_lies_before_the_fold(here: World) -> None:
 async def test_a_wrong_clock_does_not_lead(here: World, error_s: float) -> None:
     running = here.start(clock=lambda: time.time() + error_s)
     assert await running.code() == Exit.SKEWED
-    assert await facts_in_journal(here) == []  # an envelope an hour ahead would have moved everybody's time
+    assert await facts_in_journal(here) == []  # an envelope an hour ahead would have moved the time of all services
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
@@ -314,7 +314,7 @@ async def test_unknown_custody_rules_stop_the_service(here: World) -> None:
 
 
 class Story(Edge):
-    """Writes down what it is told."""
+    """Writes down what it receives."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
@@ -357,7 +357,7 @@ async def test_an_edge_is_told_in_order_and_leader_stopped_comes_after_its_close
 
 
 class Starting(Edge):
-    """It would go on to open things when it has been closed."""
+    """It would continue to open things after it has been closed."""
 
     def __init__(self) -> None:
         self.begun, self.closed = False, asyncio.Event()
@@ -369,7 +369,7 @@ class Starting(Edge):
 
     async def close(self) -> None:
         self.closed.set()
-        for _ in range(3):  # turns of the loop, in which `start` would go on
+        for _ in range(3):  # turns of the loop, in which `start` would continue
             await asyncio.sleep(0)
 
 

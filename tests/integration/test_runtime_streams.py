@@ -122,8 +122,8 @@ async def test_replaced_objects_leave_no_chunks_and_deleted_ones_nothing(here: W
     assert not await objects.exists("name")
     assert await objects.get("name") is None
     assert (await here.js.stream_info(f"OBJ_{subjects.OBJECTS}")).state.messages == 0
-    await objects.put("name", b"anew")
-    assert await objects.get("name") == b"anew"
+    await objects.put("name", b"again")
+    assert await objects.get("name") == b"again"
 
 
 async def test_an_unknown_object_is_none(here: World) -> None:

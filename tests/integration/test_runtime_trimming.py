@@ -1,4 +1,4 @@
-"""The journal is trimmed on a real broker, and nobody notices but who would have folded a hole (PROTOCOL S5)."""
+"""The journal is trimmed on a real broker, and only a reader that would have folded a hole notices (PROTOCOL S5)."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ async def test_a_reader_that_lags_behind_ends_rather_than_fold_a_hole(here: Worl
     follower = here.start("m1", writer=None, name="monitor")
     service = await follower.caught_up()
     assert service._reader is not None
-    await service._reader.close()  # it sleeps while the others go on
+    await service._reader.close()  # it sleeps while the others continue
     running = here.start("a2")
     leader = await running.leads()
     for _ in range(20):
@@ -183,6 +183,6 @@ async def test_a_record_is_the_same_before_and_after_the_journal_was_trimmed(her
     whole = [m async for part in parts(here.admin, here.js, None, 0, to, LOG) for m in part]
     ahead = Archive(tmp_path / "ahead", journal)
     ahead.append(whole[:9])
-    assert await recorded(ahead, 4) == before, "what is in both, as after a crash, is told once"
+    assert await recorded(ahead, 4) == before, "what is in both, as after a crash, is returned once"
     mark = await trimmed(here, tmp_path / "archive")
     assert await recorded(Archive(tmp_path / "archive", journal), mark) == before

@@ -45,7 +45,7 @@ async def scheduler(here: World, kind: str, **policy: Any) -> Service:
     service = await here.start("s1", writer=f"scheduler.{kind}", core=core, edges=[edge]).leads()
     await service.wait_for(5, DEADLINE_S)
     if isinstance(edge, WebEdge):
-        edge.meter.since -= 60  # it has listened for long enough to have heard everybody
+        edge.meter.since -= 60  # it has listened for long enough to have heard all sources
     return service
 
 
@@ -77,7 +77,7 @@ async def test_a_high_load_becomes_a_claim_within_one_signal_of_the_full_window(
         if core.state.target != 2:
             await signal(here, 0.95)
             await asyncio.sleep(INTERVAL_S)
-    await until(lambda: core.state.target == 2, "so many signals make a claim")
+    await until(lambda: core.state.target == 2, "these signals make a claim")
     most = 3 + (time.monotonic() - began)  # a fact a second, and the one that decided
     observed = core.state.samples
     assert service.custody.state.demands["web"] == 2
@@ -99,7 +99,7 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
         await here.admin.publish("phoenix.signal.web.lb.cpu", payload)
     for _ in range(5):
         await signal(here, 0.5, at=time.time() - 3600, source="an hour behind")
-    await here.admin.publish("phoenix.signal.web.lb.memory", b"{}")  # no signal: nobody listens
+    await here.admin.publish("phoenix.signal.web.lb.memory", b"{}")  # no signal: no process listens
     await signal(here, 0.5)
     await until(lambda: edge.meter.gate.taken == {"cpu": 1}, "the good one is taken")
     assert edge.meter.gate.dropped == {("cpu", "malformed"): 6, ("cpu", "late"): 5}
@@ -111,7 +111,7 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
     assert edge.meter.gate.dropped["sessions", "too_often"] >= 8
     await until(lambda: isinstance(service.core, WebCore) and service.core.state.samples, "it is in the journal")
     async with asyncio.timeout(30.0):
-        while len(edge.ailing()) < 3:  # on a slow machine a part of each flood could be read: five in a row are told
+        while len(edge.ailing()) < 3:  # on a slow machine a part of each flood could be read: five make it
             for _ in range(20):
                 await here.admin.publish("phoenix.signal.web.lb.sessions", b" " * (512 << 10))
             await here.admin.flush()
@@ -131,7 +131,7 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
 
 
 async def test_a_scheduler_that_starts_goes_on_with_the_claim_of_the_journal(here: World) -> None:
-    """Whoever claims has not spoken to it yet; the balancer's next signal must not take the claim back."""
+    """The claimant has not sent it a signal yet; the balancer's next signal must not take the claim back."""
     now = time.time()
     await here.write(f.LoadObserved(dept="web", start=now, end=now, claim=3, samples=1), writer="scheduler.web")
     service = await scheduler(here, "web")

@@ -1,4 +1,4 @@
-"""A burst of signals from one connection: the scheduler's own connection, its lead, its journal and its answers go on."""
+"""A burst of signals from one connection: the scheduler's own connection, its lead, its journal and its answers continue."""
 
 from __future__ import annotations
 

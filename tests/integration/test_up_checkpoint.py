@@ -1,4 +1,4 @@
-"""A job counts, saves what it has, loses its host, and its next attempt goes on from the file: a whole cloud, no stand-ins."""
+"""A job counts, saves what it has, loses its host; the next attempt continues from the file: a whole cloud, no stand-ins."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_next_attempt_goes_on_from_the_file(cloud: Cloud, tmp_path: Path) ->
     assert "its checkpoint of" in cloud.ok("why", job)
     (host,) = cloud.json("show", job)["hosts"]
     cloud.ok("hosts", "drain", host, "--deadline", "0", "--reason", "a test")
-    until(lambda: cloud.json("show", job)["state"] == "completed", "it does not go on")
+    until(lambda: cloud.json("show", job)["state"] == "completed", "it does not continue")
     cloud.ok("hosts", "uncordon", host)
     last = cloud.json("show", job)["attempts"][-1]["attempt"]
     assert last >= 2

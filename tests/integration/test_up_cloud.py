@@ -1,4 +1,4 @@
-"""The whole cloud, by the command line: jobs really run, people are told what they may not do, configuration changes while it
+"""The whole cloud, by the command line: jobs really run, people learn what they may not do, configuration changes while it
 runs, and what `down` interrupts is done after `up`."""
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def test_follow_shows_output_while_the_job_runs(cloud: Cloud) -> None:
 def test_anothers_job_needs_a_manager(cloud: Cloud) -> None:
     job = cloud.ok("submit", "--hold", "--wrap", "true").strip()
     denied = cloud.run("cancel", job, "--as", "wendy")
-    assert denied.returncode in (2, 4)  # another department's job may be told to be unknown
+    assert denied.returncode in (2, 4)  # another department's job may be reported as unknown
     assert state(cloud, job) == "held"
     cloud.ok("cancel", job, "--as", "mona")
     reach(cloud, job, "cancelled")
@@ -232,7 +232,7 @@ def test_every_process_exports_what_is_declared_and_nothing_else(cloud: Cloud) -
     for line in ('hosts{department="hpc",state="held"}', 'job_outcomes_total{department="hpc",outcome="failed"}'):
         assert float(shown.partition(f"phoenix_{line} ")[2].partition("\n")[0]) > 0, line
     busy = 'phoenix_cores_busy{department="hpc"}'
-    until(lambda: busy in get(status["metrics"]["executor"]), "nobody measures the hosts")
+    until(lambda: busy in get(status["metrics"]["executor"]), "the hosts are not measured")
 
 
 def get(url: str) -> str:
@@ -401,7 +401,7 @@ def test_what_was_asked_is_in_the_audit_with_its_place_in_the_journal(cloud: Clo
     assert all(one["department"] == "hpc" for one in json_lines(cloud.ok("audit", "--as", "mona", "--json")))
 
     def knocked() -> list[dict[str, Any]]:
-        """Somebody without a key comes to the broker; what the audit has of them so far."""
+        """A client without a key connects to the broker; what the audit has of them so far."""
         broker = urlsplit(runtime_config.load(cloud.data / "phoenix.toml").nats.url)
         with socket.create_connection((broker.hostname, broker.port), timeout=30) as nobody:
             nobody.recv(4096)

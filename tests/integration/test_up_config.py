@@ -1,4 +1,4 @@
-"""The configuration in force: what the person wrote is kept, what nobody said becomes this cloud's own and stays so."""
+"""The configuration in force: what the person wrote is kept, what was left out becomes this cloud's own and stays so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Rolling updates end to end: on a whole cloud with real processes behind HAProxy a good release and a bad one are deployed,
-while somebody asks HAProxy all the time.  No request fails."""
+while clients ask HAProxy all the time.  No request fails."""
 
 from __future__ import annotations
 

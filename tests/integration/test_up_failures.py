@@ -42,7 +42,7 @@ WELL = row(20.0, 20.1, Outcome.ANSWERED)
         ("instance", row(11.0, 11.5, post=True), False),  # sent when it was dead
         ("instance", row(9.0, 9.5, post=True), False),  # failed before it died
         ("front", row(9.0, 10.5), True),
-        ("front", row(15.0, 15.1, Outcome.REFUSED), False),  # nobody is refused while it is started again
+        ("front", row(15.0, 15.1, Outcome.REFUSED), False),  # no client is refused while it is started again
         ("hangs", row(9.0, 15.0), True),
     ],
 )

@@ -1,4 +1,4 @@
-"""A real full file system below JetStream: it is told while it lasts, and a cloud with room again comes back by itself."""
+"""A real full file system below JetStream: it is reported while it lasts, and a cloud with room again comes back by itself."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A node that does not boot in time: the gang's attempt is undone as a whole and tried on other hosts.  A whole cloud, with a
-dummy hypervisor that is told to hang."""
+dummy hypervisor that hangs on command."""
 
 from __future__ import annotations
 

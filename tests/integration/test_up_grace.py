@@ -11,7 +11,7 @@ from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, signpost, until
 
 pytestmark = pytest.mark.timeout(180)
-GRACE_S = 60  # longer than the test: the job goes on until it has saved
+GRACE_S = 60  # longer than the test: the job continues until it has saved
 SAVING = """#!/bin/sh
 save() { echo told >> "$1"; while [ ! -e "$2" ]; do sleep 0.05; done; echo saved >> "$1"; exit 0; }
 trap 'save "$1" "$2"' TERM

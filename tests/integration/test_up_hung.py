@@ -41,7 +41,7 @@ def test_who_hangs_is_replaced_and_submit_gets_its_answer(cloud: Hung) -> None:
     cloud.stop("admission")
     assert cloud.ok("submit", "--wrap", "true", "--request", "once") == "2\n"  # asked again by itself
     assert cloud.ok("submit", "--wrap", "true", "--request", "once") == "2\n"
-    until(lambda: cloud.json("show", "1")["state"] != "running", "nobody hears how it has ended")
+    until(lambda: cloud.json("show", "1")["state"] != "running", "its end is not reported")
     assert cloud.json("show", "1")["state"] == "completed"  # and not timeout: its report only waited
     cloud.stop("nats")
     until(lambda: cloud.restarts()["nats"] == 1, "nats-server is not replaced")

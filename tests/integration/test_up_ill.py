@@ -1,5 +1,5 @@
-"""Each case of `make outage` on one cloud: it is told by status, metric and page, harms no more than it must, and heals.  How
-soon is measured there and not here."""
+"""Each case of `make outage` on one cloud: it is reported by status, metric and page, harms no more than it must, and heals.
+How soon is measured there and not here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole cloud of processes: a suspended job goes on where it stopped on another host; VMs take one job after another."""
+"""A whole cloud of processes: a suspended job continues on another host where it stopped; VMs take one job after another."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_counter_goes_on_where_it_stopped_on_another_host(cloud: Cloud, tmp_pa
     until(lambda: counted() > 5, "it does not count")
     (host,) = cloud.json("show", job)["hosts"]
     cloud.ok("hosts", "drain", host, "--deadline", "0", "--reason", "a test")
-    until(lambda: len(facts(cloud, "attempt.began", job)) == 2, "it does not go on")
+    until(lambda: len(facts(cloud, "attempt.began", job)) == 2, "it does not continue")
     before = counted()
     until(lambda: counted() > before + 2, "it does not count on")
     enough.touch()

@@ -107,10 +107,10 @@ def test_a_program_that_ends_says_how_and_what_it_wrote_last(site: Cloud) -> Non
 
 
 def test_a_lost_host_is_told_by_status_until_somebody_knows_of_it(site: Cloud) -> None:
-    """`phoenix status` ends with 1 then, as of every other thing that somebody should look at."""
+    """`phoenix status` ends with 1 then, as of every other thing that an operator should look at."""
     (name, *_) = sorted(one["host"] for one in site.json("hosts")["hosts"])
     host_status(site, name, OFFLINE)
     until(lambda: f"executor: 1 host is lost: {name}" in site.run("status").stdout, "status does not say it")
     assert site.run("status").returncode == 1
     site.ok("hosts", "cordon", name, "--reason", "a disk is changed")
-    until(lambda: site.run("status").returncode == 0, "it is told to who knows of it")
+    until(lambda: site.run("status").returncode == 0, "a cordoned host is still reported")

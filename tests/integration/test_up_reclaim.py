@@ -1,5 +1,5 @@
 """on_reclaim end to end: on a whole cloud with real processes, a job's host is taken, and the job is moved, saved, started
-again, or ended, as it wishes.  The counter is a shell variable: that it goes on shows that its memory did."""
+again, or ended, as it wishes.  The counter is a shell variable: that it continues shows that its memory did."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from phoenix.local import stack_config
 from tests.integration.up_cloud import Cloud, until
 
 pytestmark = pytest.mark.timeout(180)
-# $1: a directory that every VM may write to.  It counts until it is told to stop, or to a million.
+# $1: a directory that every VM may write to.  It counts until it is stopped, or to a million.
 COUNTER = """#!/bin/sh
 umask 0
 me=$PHOENIX_JOB_ID
@@ -131,14 +131,14 @@ def test_a_web_spike_suspends_a_job_which_goes_on_on_another_host(site: Site) ->
     site.ok("scale", "web", "--exact", "2", "--as", "wendy")
     suspended = site.reach(job, "suspended")
     assert suspended["attempts"][0]["disposal"] == "suspend"
-    until(lambda: site.count(job) == _later(site, job), "it goes on counting though it is suspended")
+    until(lambda: site.count(job) == _later(site, job), "it keeps counting though it is suspended")
     stopped_at = site.count(job)
     until(lambda: _holder(site, home) == "web", "web has not got its host")
     assert "suspended" in site.ok("queue")
     site.finish(others[0])  # there is room again, and not at home
     resumed = site.reach(job, "running", attempt=2)
     assert resumed["hosts"] != [home]
-    until(lambda: site.count(job) > stopped_at + 3, "it does not go on")
+    until(lambda: site.count(job) > stopped_at + 3, "it does not continue")
     done = site.finish(job)
     assert (done["attempt"], done["exit_code"]) == (2, 0)
     assert [line.split(" ")[0] for line in site.log(job)] == ["start", "end"]

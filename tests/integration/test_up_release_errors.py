@@ -107,7 +107,7 @@ def test_errors_of_a_release_that_is_not_new_are_told_and_nothing_is_rolled_back
     assert site.run("status").returncode == 1
     assert states(site) == before
     ill.unlink()
-    until(lambda: "requests_fail" not in troubles(site), "it is told though it is over")
+    until(lambda: "requests_fail" not in troubles(site), "it is reported though it is over")
     users.until(200, 50, "hardly a page is served")
 
 

@@ -24,7 +24,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 @pytest.mark.long
 def test_while_every_start_fails_the_cloud_says_so_once_and_then_all_jobs_run(cloud: Cloud) -> None:
-    until(lambda: all(h["state"] == "held" for h in cloud.json("hosts")["hosts"]), "hosts are nobody's")
+    until(lambda: all(h["state"] == "held" for h in cloud.json("hosts")["hosts"]), "hosts are not held")
     steer(cloud, op="rule", step="boot", fail="no space left on device")
     jobs = [cloud.ok("submit", "--wrap", "true").strip() for _ in range(JOBS)]
     until(lambda: "starts of VMs are paused" in cloud.run("status").stdout, "the pause is not told")
@@ -33,7 +33,7 @@ def test_while_every_start_fails_the_cloud_says_so_once_and_then_all_jobs_run(cl
     steer(cloud, op="clear")
     until(lambda: all(cloud.json("show", job)["state"] == "completed" for job in jobs), "a job does not run")
     assert [host["quarantine"] for host in cloud.json("hosts")["hosts"]] == [None] * 8
-    until(lambda: "starts of VMs are paused" not in cloud.run("status").stdout, "the pause is told though it is over")
+    until(lambda: "starts of VMs are paused" not in cloud.run("status").stdout, "the pause is still reported")
     attempts = [attempt for job in jobs for attempt in cloud.json("show", job)["attempts"]]
     failed = [attempt for attempt in attempts if attempt["began_at"] is None]
     assert {attempt["disposal"] for attempt in failed} == {"requeue"}

@@ -1,4 +1,4 @@
-"""`phoenix usage` on a cloud that runs: what people used adds up, web borrows a host, a monitor made anew says the same."""
+"""`phoenix usage` on a cloud that runs: what people used adds up, web borrows a host, a rebuilt monitor says the same."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_what_another_configuration_would_have_done(cloud: Cloud, tmp_path: Path
 def rows(path: Path) -> list[str]:
     db = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
     try:
-        return [line for line in dump(db) if line.startswith(("jobs ", "losses ", "leases "))]  # the others go on
+        return [line for line in dump(db) if line.startswith(("jobs ", "losses ", "leases "))]  # the others continue
     finally:
         db.close()
 
@@ -228,7 +228,7 @@ def test_history_knows_every_job_and_can_be_made_anew(cloud: Cloud) -> None:
 
 
 def journal(cloud: Cloud) -> list[dict[str, Any]]:
-    """The record's envelopes, but for measurements, which go on by themselves."""
+    """The record's envelopes, but for measurements, which continue by themselves."""
     about = cloud.status()
     token = Path(about["credentials"]["oscar"]["token"]).read_text().strip()
     request = urllib.request.Request(f"{about['http_url']}/v1/record?since=0")

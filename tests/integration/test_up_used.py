@@ -68,7 +68,7 @@ def resting(cloud: Cloud, path: Path, enough: Path, *words: str) -> str:
     path.write_text(BURN)
     job = cloud.ok("submit", "-c", "8", "--mem", "300", *words, str(path), str(enough), str(RESTS_S)).strip()
     until(lambda: own_s(cloud, job) >= RESTS_S, "it does not burn")
-    until(lambda: (cloud.json("show", job)["cpu_seconds"] or 0.0) >= RESTS_S, "nobody knows what it has used")
+    until(lambda: (cloud.json("show", job)["cpu_seconds"] or 0.0) >= RESTS_S, "what it has used is unknown")
     return job
 
 
@@ -90,7 +90,7 @@ def recorded(cloud: Cloud, job: str, attempt: int = 1) -> dict[str, Any]:
         found = cloud.json("show", job)["attempts"][attempt - 1]
         return found if found["ended_at"] and found["heard_at"] and not found["so_far"] else None
 
-    return dict(until(known, f"nobody knows what attempt {attempt} of job {job} has used"))
+    return dict(until(known, f"what attempt {attempt} of job {job} has used is unknown"))
 
 
 def test_a_job_that_runs_is_known(cloud: Cloud, tmp_path: Path, enough: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_job_that_runs_is_known(cloud: Cloud, tmp_path: Path, enough: Path) ->
         told = cloud.json("show", job)
         return told if (told["cpu_seconds"] or 0.0) >= own else None
 
-    shown = until(known, "nobody knows what it has used")
+    shown = until(known, "what it has used is unknown")
     assert shown["so_far"]
     assert shown["attempts"][0]["so_far"]
     said = own_s(cloud, job)  # later, so that it may have used more; and what it says is on its way for a moment
@@ -127,7 +127,7 @@ def test_a_cancelled_job_keeps_what_it_has_used(cloud: Cloud, tmp_path: Path, en
 
 def test_a_job_that_has_timed_out_keeps_what_it_has_used(cloud: Cloud, tmp_path: Path, enough: Path) -> None:
     job = resting(cloud, tmp_path / "burn.sh", enough, "-t", "12s")
-    until(lambda: cloud.json("show", job)["state"] == "timeout", "it goes on beyond its limit")
+    until(lambda: cloud.json("show", job)["state"] == "timeout", "it continues beyond its limit")
     assert is_right(recorded(cloud, job), own_s(cloud, job))
 
 
@@ -155,7 +155,7 @@ def test_a_job_that_was_suspended_has_used_in_each_attempt_its_own(cloud: Cloud,
     first = recorded(cloud, job)
     assert first["disposal"] == "suspend"
     assert first["cpu_seconds"] > 0.4
-    until(lambda: own_s(cloud, job) > first["cpu_seconds"] + 0.5, "it does not go on")
+    until(lambda: own_s(cloud, job) > first["cpu_seconds"] + 0.5, "it does not continue")
     enough.touch()
     until(lambda: cloud.json("show", job)["state"] == "completed", "it does not end")
     cloud.ok("hosts", "uncordon", host)

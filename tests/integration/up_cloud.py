@@ -80,7 +80,7 @@ def steer(cloud: Cloud, **fields: Any) -> dict[str, Any]:
 
 @contextmanager
 def signpost() -> Iterator[Path]:
-    """A file, not yet there, where jobs may look: they go on until it is made.  A test's own directory is closed to them."""
+    """A file, not yet there, where jobs may look: they continue until it is made.  A test's own directory is closed to them."""
     directory = Path(tempfile.mkdtemp(prefix="phoenix-signpost-"))
     directory.chmod(0o755)
     try:

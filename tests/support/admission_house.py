@@ -1,4 +1,4 @@
-"""Admission on a real broker with the generated permissions, and everybody who speaks to it.
+"""Admission on a real broker with the generated permissions, and all its callers.
 
 The other writers are the test itself, with their own credentials: `write("provisioner", …)`.
 """

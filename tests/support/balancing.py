@@ -1,4 +1,4 @@
-"""A batch department whose hosts' real use is told, for tests of the balancer."""
+"""A batch department whose hosts' real use is reported, for tests of the balancer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def balanced(hosts: int, *, able: bool = True, **settings: Any) -> World:
 
 
 def busy_cluster(cores: list[int], **settings: Any) -> tuple[World, list[str]]:
-    """Four hosts; jobs of so many cores each, all up."""
+    """Four hosts; jobs of this many cores each, all up."""
     world = balanced(4, **settings)
     return world, [up(world, cores=each) for each in cores]
 

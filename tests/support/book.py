@@ -17,7 +17,7 @@ AT = 10_000.0
 
 
 class Desk:
-    """A book, and custody as it is told by hand."""
+    """A book, and custody that is fed by hand."""
 
     def __init__(self, **policy: Any) -> None:
         self.custody = Custody()

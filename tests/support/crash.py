@@ -6,7 +6,7 @@
 What a strike is
   A story leads one unit up to a call.  The call, its answer, or the envelope that follows from it is held by a proxy; the
   process is killed; another one is started.  When that one has done its work, whatever was held is let go: a request that
-  arrives from the dead.  After that everything must be as if nobody had been killed.
+  arrives from the dead.  After that everything must be as if no process had been killed.
 
 What must hold (`verdict`)
   No PHOENIX_ID has two VMs that were ever deployed; no rank of a unit has two VMs that run at the same time (the embedded
@@ -123,7 +123,7 @@ class Scene:
         self._process = forked.start("services.executor", words)
 
     def pause(self) -> Forked:
-        """It stands still, and whoever has it may let it go on."""
+        """It stands still; its holder may let it continue."""
         process, self._process = self._process, None
         assert process is not None
         process.send_signal(signal.SIGSTOP)
@@ -152,7 +152,7 @@ class Scene:
     # --------------------------------------------------------------------------------------------------------- one strike
 
     async def strike(self, point: Point, unit: str, *, reaped: bool = True, paused: bool = False) -> None:
-        """`reaped`: the next one is told that this one is dead; `paused`: it is not killed but stands still, and goes on when
+        """`reaped`: the next one learns that this one is dead; `paused`: it is not killed but stands still, and continues when
         another leads: it must end by itself, and its call must do no harm (X8)."""
         story = STORIES[point.story]
         await story.prepare(self, unit)
@@ -170,7 +170,7 @@ class Scene:
         await self.leads()
         await self.stage.until(lambda: done(self, unit), f"{point.name}: its end")
         woken = len(self.woken)
-        gate.release()  # the request of a dead executor, or an answer that nobody hears
+        gate.release()  # the request of a dead executor, or an answer without a reader
         async with asyncio.timeout(END_S):
             await gate.passed.wait()
         if before is not None:
@@ -369,7 +369,7 @@ def goes_on(scene: Scene, unit: str) -> bool:
 
 
 def stopped_and_free(scene: Scene, unit: str) -> bool:
-    """Nothing of it runs, and the host that it should have gone to is nobody's."""
+    """Nothing of it runs, and the host that it should have gone to is free."""
     return ended(scene, unit) and not scene.active(scene.was[unit]) and scene.stage.host(other_host(unit)) == "free"
 
 

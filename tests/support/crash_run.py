@@ -1,4 +1,4 @@
-"""`make crash`: every point at which the executor is killed, each so many times, also without word that it is dead (X8).
+"""`make crash`: every point at which the executor is killed, each a number of times, also without notice of its death (X8).
 
     python -m tests.support.crash_run [--rounds 1]
 
@@ -28,10 +28,10 @@ async def strikes(server: NatsServer, directory: Path, rounds: int) -> int:
                 await struck(scene, number, point, "")
                 if point.where in (Where.REQUEST, Where.ANSWER):
                     number += 1
-                    await struck(scene, number, point, "nobody says that it is dead", reaped=False)
+                    await struck(scene, number, point, "its death is not announced", reaped=False)
             for point in DEPOSED:
                 number += 1
-                await struck(scene, number, point, "it is not dead, and goes on later", paused=True)
+                await struck(scene, number, point, "it is not dead, and continues later", paused=True)
     return number
 
 

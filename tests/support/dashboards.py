@@ -13,7 +13,7 @@ DASHBOARDS: Final = Path(__file__).resolve().parents[2] / "deploy" / "grafana" /
 ALL: Final[dict[str, dict[str, Any]]] = {
     file.stem: json.loads(file.read_text()) for file in sorted(DASHBOARDS.iterdir())
 }
-# What a cloud that is well, and reached in the clear, need not have: nobody is to be told of anything.  And what is counted by
+# What a cloud that is well, and reached in the clear, need not have: there is nothing to report.  And what is counted by
 # reasons: such a counter is born as 1, which is no increase yet.
 QUIET: Final = frozenset(
     {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def nested(top: Path, depth: int) -> None:
-    """`top` with a file and a directory in each of so many levels."""
+    """`top` with a file and a directory in each of this many levels."""
     top.mkdir()
     here = os.open(top, os.O_RDONLY)
     for _ in range(depth):

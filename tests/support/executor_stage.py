@@ -137,7 +137,7 @@ class Stage:
         return self.custody.state.hosts[name].state
 
     def client(self) -> OpenNebula:
-        """Somebody else's connection to OpenNebula; use it in a thread."""
+        """Another client's connection to OpenNebula; use it in a thread."""
         return OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
 
     async def ask(self, work: Callable[[OpenNebula], Any]) -> Any:

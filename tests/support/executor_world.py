@@ -1,7 +1,7 @@
-"""A small world for the executor's core: calls arrive late or never, polls are stale, leaders die and go on as zombies.
+"""A small world for the executor's core: calls arrive late or never, polls are stale, leaders die and continue as zombies.
 
 OpenNebula is a table of VMs; the journal is a list; the other writers do what their roles allow, at random.  Nothing of X8
-holds here: a deposed leader goes on calling on the prefix that it knew, and what it called may arrive at any later time.
+holds here: a deposed leader keeps calling on the prefix that it knew, and what it called may arrive at any later time.
 Only what X1 does not fence (X7: calls that make a known VM run, or run elsewhere) arrives before the next leader, or never.
 A first deploy is fenced by X1 until its VM is saved: from then on OpenNebula takes it for a resume.
 """
@@ -79,7 +79,7 @@ class World:
         self.journal: list[tuple[str, tuple[Fact, ...], float]] = []
         self.machines: dict[int, Machine] = {}
         self.bad: dict[str, str] = {}
-        self.late: list[tuple[Leader, Call]] = []  # calls that are still on their way, though nobody waits for them
+        self.late: list[tuple[Leader, Call]] = []  # calls that are still on their way, though no caller waits for them
         self.ran: dict[str, dict[int, None]] = {}  # tag -> ids that ever ran
         self.zombies: list[Leader] = []
         self.resumed = self.moved = self.taken_over = 0
@@ -265,7 +265,7 @@ class World:
         leader.core.observe(result, self.now)
 
     def look(self, leader: Leader) -> None:
-        """Begin a poll; what it saw is told later."""
+        """Begin a poll; what it saw is reported later."""
         core = leader.core
         ticket = core.ticket()
         kind = self.random.choice(("vms", "pool", "hosts"))
@@ -355,7 +355,7 @@ class World:
             self.over(f.JobCancelled(job=unit, user="a"), unit)
 
     def _unit(self, state: str) -> str:
-        """Mostly one to which something can happen; those that are to go on first."""
+        """Mostly one to which something can happen; those that are to resume first."""
         units = [unit for unit in self.truth.state.units.values() if unit.state == state]
         likely = [unit.id for unit in units if unit.suspended] or [unit.id for unit in units]
         return self.random.choice(likely if likely and self.random.random() < 0.9 else self.units)
@@ -387,7 +387,7 @@ class World:
         if len(held) < nodes:
             return
         hosts = tuple(self.random.sample(held, nodes))
-        cores = 1 + int(unit) // 2 % 2  # what goes on has the shape that it had
+        cores = 1 + int(unit) // 2 % 2  # a resumed unit keeps its shape
         placed = f.UnitPlaced(unit=unit, attempt=attempt, hosts=hosts, cores=cores, memory_mb=64)
         before = self.truth.index.parked.get(hosts[0], {})
         self.taken_over += bool(before) and nodes == 1

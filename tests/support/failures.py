@@ -13,7 +13,7 @@ What a client may see
      holds until it is started again, and then until the agent has told it its servers.
   Every other failure is unexplained.
 
-The load is open and stops for nobody (`phoenix.load`).  A fault begins when STEADY requests have been answered; the trial ends
+The load is open and never stops (`phoenix.load`).  A fault begins when STEADY requests have been answered; the trial ends
 when all processes are well, both instances serve, and as many again have been answered.
 """
 
@@ -232,7 +232,7 @@ FAULTS: Final[dict[str, Fault]] = {
 
 
 def _instance_hangs(cloud: Front) -> Callable[[], bool]:
-    """It answers nobody, and keeps every connection: what a host does that has fallen off the network."""
+    """It answers no request, and keeps every connection: what a host does that has fallen off the network."""
     before = cloud.instances()
     os.kill(before[min(before)][0], signal.SIGSTOP)
     return lambda: min(before) not in cloud.instances()
@@ -322,7 +322,7 @@ async def until_true(true: Callable[[], bool]) -> None:
 
 
 async def answered(record: Record, more: int) -> None:
-    """So many more requests have been answered."""
+    """This many more requests have been answered."""
     enough = record.outcomes.count(Outcome.ANSWERED) + more
     while record.outcomes.count(Outcome.ANSWERED) < enough:  # noqa: ASYNC110  # the generator has no event for it
         await asyncio.sleep(ASK_S)

@@ -1,4 +1,4 @@
-"""`make failures`: each fault of `tests.support.failures` so many times under load, and what clients saw, as a table.
+"""`make failures`: each fault of `tests.support.failures` a number of times under load, and what clients saw, as a table.
 
     python -m tests.support.failures_run [--rounds 3] [--rate 25] [--only NAME]
 

@@ -1,4 +1,4 @@
-"""A cloud under fire: real jobs and web load on a cloud of `phoenix up`, while somebody kills its processes.
+"""A cloud under fire: real jobs and web load on a cloud of `phoenix up`, while its processes are killed.
 
     with siege(directory) as cloud:                  # 8 hosts, hypervisor `process`, all services
         load = Load(cloud, jobs=60); killer = Killer(cloud, seed=1)
@@ -8,7 +8,7 @@
 
 What a job does
   It takes a lock that no other attempt of its unit may hold, writes `start <unit> <attempt>` to its own output and to a file
-  outside of the cloud (the witness), works, and writes `end …`.  The witness is told by the scripts alone, so it shows what
+  outside of the cloud (the witness), works, and writes `end …`.  Only the scripts write to the witness, so it shows what
   ran, whatever the journal believes; the lock is let go of by the kernel when the last process of the attempt is gone, so an
   overlap is seen without comparing clocks.
 """

@@ -173,7 +173,7 @@ def apart(story: Story) -> list[str]:
             where[fact.unit, fact.attempt, fact.rank] = fact.host
             unit, attempt, rank = whose.get(
                 fact.vm, (fact.unit, 0, 0)
-            )  # it goes on as another attempt's, or another job's
+            )  # it continues as another attempt's, or another job's
             started.get(unit, {}).pop((attempt, rank), None)
             whose[fact.vm] = fact.unit, fact.attempt, fact.rank
         elif isinstance(fact, f.VmEnded):

@@ -152,7 +152,7 @@ def _serving() -> socket.socket:
 def _serve(requests: socket.socket) -> None:
     """Two forks a program: the first one waits for the second, so that the server does not."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who presses Ctrl-C means the tests, and the programs that run
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the first ones
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the first ones are not waited for
     while True:
         data, fds, _, _ = socket.recv_fds(requests, REQUEST_MAX_BYTES, 4)
         if not data:

@@ -1,4 +1,4 @@
-"""Where a word that nobody may know is to be found all the same."""
+"""Where a secret can be found all the same."""
 
 from __future__ import annotations
 

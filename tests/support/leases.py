@@ -30,7 +30,7 @@ def site(
 
 
 def lease(world: World, in_s: float, **fields: Any) -> str:
-    """A local lease that is to start in so many seconds: 100 s on one host, unless `fields` say otherwise."""
+    """A local lease that is to start in this many seconds: 100 s on one host, unless `fields` say otherwise."""
     slot = f.Lease(kind="advance", start_at=world.now + in_s)
     return world.submit(**({"lease": slot, "walltime_s": 100.0, "cores": 4} | fields))
 

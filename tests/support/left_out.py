@@ -1,6 +1,6 @@
-"""Where a test may be left out, and how that is told: the last line of the test output counts it under its own words.
+"""Where a test may be left out, and how that is reported: the last line of the test output counts it under its own words.
 
-The only place where a test may be skipped (tests/unit/test_frame_layout.py): nobody can take such a run for a whole one.
+The only place where a test may be skipped (tests/unit/test_frame_layout.py): such a run cannot be taken for a whole one.
 """
 
 from __future__ import annotations

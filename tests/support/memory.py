@@ -11,8 +11,8 @@ from typing import Any, Final
 BESIDE: Final = {
     "Budgets._bounds": "kept as asked",
     "Budgets._owners": "kept as asked",
-    "Idle._on": "hosts that are looked at again: too many do no harm, and each that somebody may leave is among them",
-    "Jobs.at": "until when somebody has looked",
+    "Idle._on": "hosts that are looked at again: too many do no harm, and each that a unit may leave is among them",
+    "Jobs.at": "the moment of the last look",
     "Ledger.binding": "what is not wanted any more is dropped when it is looked at",
     "Ledger.dirty": "what the planner has to look at: all of it",
     "Ledger.freed": "what the planner has to look at: all that waits",
@@ -33,7 +33,7 @@ BESIDE: Final = {
     "Priorities.policy": "of when it was asked",
     "ProvisionerCore._adoption": "kept for the configuration that it was asked under",
     "StartJobs.passed_at": "of the last fruitless pass; a core that was loaded makes one",
-    "StartJobs.shifted": "a flag of passes; nobody asks before the first one, and a core that was loaded makes one",
+    "StartJobs.shifted": "a flag of passes; unused before the first one, and a core that was loaded makes one",
     "View._order_of": "kept for the settings that it was asked under",
 }
 _PLAIN: Final = (str, bytes, int, float, bool, type(None), type)

@@ -158,7 +158,7 @@ class Scene:
         await self.whole(point.title)
 
     async def settle(self) -> None:
-        """Facts arrive, nobody is killed, and everything is as it should be."""
+        """Facts arrive, no process is killed, and everything is as it should be."""
         await self.start(None)
         await self.write(20)
         await self.others_save()
@@ -240,7 +240,7 @@ class Scene:
         assert await make_anew(self.config, self.here.admin, LOG) == end
         assert rows(path.with_suffix(".rebuilt")) == rows(path), "the history is the one that a rebuild makes"
         for made in path.parent.glob("history.rebuilt*"):
-            made.unlink()  # the next monitor goes on with its own
+            made.unlink()  # the next monitor continues with its own
         assert await self._events() == [f"{position}.0" for position, _, _ in self.written], "each fact is one event"
         saved = await Objects(self.here.js, SNAPSHOTS).get("monitor")
         assert saved is not None

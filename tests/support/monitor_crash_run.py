@@ -1,4 +1,4 @@
-"""`make crash-history`: the monitor killed at every point, each so many times, in an order of its own each round.
+"""`make crash-history`: the monitor killed at every point, each a number of times, in an order of its own each round.
 
     python -m tests.support.monitor_crash_run [--rounds 1]
 

@@ -3,7 +3,7 @@
     async with OneProxy(server.port) as proxy:          # clients use proxy.url
         gate = proxy.hold("one.vm.deploy")              # the next deploy waits before it reaches OpenNebula
         await gate.reached()
-        gate.release()                                  # now it goes on, even if its caller is dead by then
+        gate.release()                                  # now it continues, even if its caller is dead by then
         proxy.spoil("one.vm.allocate", status(500), times=2)
 
 `one.vm.action` has its action behind it: "one.vm.action terminate".
@@ -120,7 +120,7 @@ class OneProxy:
         self.calls: Counter[str] = Counter()
         self.now = self.most = 0
         self._target = target
-        self._gates: list[Gate] = []  # those that nobody has met yet
+        self._gates: list[Gate] = []  # those that no call has met yet
         self._made: list[Gate] = []
         self._faults: list[_Fault] = []
         self._server: asyncio.Server | None = None

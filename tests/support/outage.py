@@ -1,17 +1,17 @@
-"""A web department that falls ill, behind HAProxy and under an open load: how soon it is told, and what clients and instances
-suffer of it.
+"""A web department that falls ill, behind HAProxy and under an open load: how soon it is reported, and what clients and
+instances suffer of it.
 
     with ward(directory) as cloud:
         found = await trial(cloud, eyes, CASES["the health path of all"])
         assert found.misses == []
 
-A case begins when all is well.  It is told when `phoenix status`, the monitor's metrics and the page in a browser say so, each
-by itself; then it is mended, if it does not mend itself, and ends when all is well again and nobody says it any more.
+A case begins when all is well.  It is reported when `phoenix status`, the monitor's metrics and the page in a browser show it,
+each by itself; then it is mended, if it does not mend itself, and ends when all is well again and none shows it any more.
 
 What must come out
   1. Status, metric and page say it within TOLD_S beside the health interval.
   2. No request fails but those that the case names (`may_fail`), and none hangs.
-  3. Of the instances that served so many are replaced as the case names, and no more.
+  3. Of the instances that served as many are replaced as the case names, and no more.
   4. It heals within HEALED_S.
 """
 
@@ -76,11 +76,11 @@ unreachable_s = 2.0
 connections_per_instance = 4
 min_ready_s = 2.0
 """
-WILL: Final = '[[user]]\nname = "will"\ndepartment = "web"'  # nobody special
+WILL: Final = '[[user]]\nname = "will"\ndepartment = "web"'  # an ordinary user
 
 
 class Ward(Front):
-    """The cloud.  `room`: where its program stands, and is told to fall ill."""
+    """The cloud.  `room`: where its program stands, and is made to fall ill."""
 
     def __init__(self, data: Path, room: Path) -> None:
         self.room = room
@@ -156,9 +156,10 @@ class Struck(NamedTuple):
 
 
 class Case(NamedTuple):
-    """`strike` returns when it is done; `may_fail`: a request that failed while it lasted, or soon after; `by_failures`: nobody
-    is harmed before the first of these, so who says it is timed from then; `lingers`: it is told for a minute longer, by rule.
-    `taken`: how many of the instances that served may go while it lasts.  `replaced`: by what mends it, a roll-out say."""
+    """`strike` returns when it is done; `may_fail`: a request that failed while it lasted, or soon after; `by_failures`: no
+    client is harmed before the first of these, so reports are timed from then; `lingers`: it is reported for a minute longer,
+    by rule.  `taken`: how many of the instances that served may go while it lasts.  `replaced`: by what mends it, a roll-out
+    say."""
 
     says: Says
     strike: Callable[[Ward], Struck]
@@ -190,7 +191,7 @@ def release(sick: str) -> Callable[[Ward], Struck]:
 
 
 def lie(cloud: Ward) -> Struck:
-    """Every second, until it is told and a while longer: that a million instances are idle."""
+    """Every second, until it is reported and a while longer: that a million instances are idle."""
     credentials, told = cloud.status(), threading.Event()
     token = Path(credentials["credentials"]["will"]["token"]).read_text().strip()
     asked = urllib.request.Request(
@@ -357,7 +358,7 @@ async def _told(cloud: Ward, page: Page, says: Says) -> tuple[float, float, floa
 
 
 async def _healed(cloud: Ward, page: Page, case: Case) -> None:
-    """All is well, and nobody says it any more."""
+    """All is well, and it is reported no more."""
     if case.lingers:
         return
     says = case.says

@@ -2,7 +2,7 @@
 
     python -m tests.support.outage_run [--only NAME]
 
-Ends with 1 if one was told too late, harmed clients or instances more than it must, or did not heal.
+Ends with 1 if one was reported too late, harmed clients or instances more than it must, or did not heal.
 """
 
 from __future__ import annotations

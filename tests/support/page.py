@@ -1,4 +1,4 @@
-"""A monitor's page over a fold of the test's choice: who logs in, what is told, what is streamed."""
+"""A monitor's page over a fold of the test's choice: who logs in, what is reported, what is streamed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class House:
         self._telling = asyncio.create_task(self.stream.run())
 
     def pause(self) -> None:
-        """Nobody is told anything by itself any more."""
+        """No client is notified any more."""
         if self._telling is not None:
             self._telling.cancel()
 

@@ -12,7 +12,7 @@ from services.runtime import plugins as installed
 from services.scheduler.core.policies import registry
 from services.scheduler.edge import plugins
 
-ORDER = '''"""Nobody starts: an order for tests.
+ORDER = '''"""Nothing starts: an order for tests.
 
 Source: this test.
 """

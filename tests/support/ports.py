@@ -1,6 +1,6 @@
-"""Ports for what a test starts: nobody else's until long after the test, of whatever worker, cloud or other run of the tests.
+"""Ports for what a test starts: given to no other worker, cloud or run of the tests until long after the test.
 
-A port that was merely found free may be somebody else's before the test's program listens, or while it starts it again.
+A port that was merely found free may be taken before the test's program listens, or while it starts it again.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ class Webhook:
                 self.end_headers()
 
             def log_message(self, *_words: object) -> None:
-                """Nobody reads it."""
+                """It is not read."""
 
         self.came = came
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

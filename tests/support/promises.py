@@ -169,7 +169,7 @@ _SERVERS: Final = (
 
 
 def subjects() -> list[str]:
-    """What somebody may try: of every family, for every name, also such as there are not."""
+    """What a client may try: of every family, for every name, also such as there are not."""
     return list(
         dict.fromkeys((*_phoenix(), *_answers(), *_jetstream(), *_SERVERS, "x", "phoenix", "phoenix.x", *_WILD))
     )

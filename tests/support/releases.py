@@ -7,9 +7,9 @@ crash later, or are lost with their VM.
     world.advance(60)
 
     users = Users(world, {2: 1.0})               # who get an error for each request that release 2 answers
-    users.ask(60)                                # so many seconds: answers are observed, as by the edge
+    users.ask(60)                                # this many seconds: answers are observed, as by the edge
 
-`Watch` looks at every fact: nobody drains for a roll while that leaves fewer in service than its terms allow.
+`Watch` looks at every fact: no instance drains for a roll while that leaves fewer in service than its terms allow.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ CURVE = Curve((0.0, 10.0, 20.0), (8.0, 24.0, 8.0), 30.0)
 
 
 def recording(name: str = "adaptive", exact: int | None = None, fail: int = 0) -> Recording:
-    """`fail`: so many of the first requests were answered 502."""
+    """`fail`: this many of the first requests were answered 502."""
     a, b, c = "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"
     return Recording(
         setting=Setting(cpus=2, hosts=4, instances_max=3, peak_instances=3),

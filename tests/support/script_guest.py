@@ -19,7 +19,7 @@ from phoenix.local.driver import HostSpec, VmSpec
 from phoenix.local.opennebula.dummy import DummyDriver
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "opennebula" / "phoenix-guest"
-ACCOUNT = "nobody" if os.getuid() == 0 else ""  # whoever is not root runs its scripts as itself
+ACCOUNT = "nobody" if os.getuid() == 0 else ""  # without root, scripts run as the user itself
 ENDS_S = 20.0
 
 

@@ -74,7 +74,7 @@ class World:
         return running
 
     async def publish(self, data: bytes, writer: str = "admission", **headers: str) -> int:
-        """Put bytes on a journal subject, as somebody with too many rights would."""
+        """Put bytes on a journal subject, as a client with too many rights would."""
         return (await self.js.publish(journal(writer), data, headers=headers or None)).seq
 
     async def write(self, *facts: Fact, writer: str = "provisioner", at: float | None = None, id: str = "x") -> int:

@@ -1,7 +1,7 @@
-"""A web program that falls ill when it is told to.  It stands beside a copy of `phoenix.local.webapp.program`.
+"""A web program that falls ill on request.  It stands beside a copy of `phoenix.local.webapp.program`.
 
 Its health path answers 500 while the file `ill` is beside it, or of a release whose SICK is `health`; the others answer 500 to
-everybody but their health checks if SICK is `answers`.
+all but their health checks if SICK is `answers`.
 """
 
 from __future__ import annotations

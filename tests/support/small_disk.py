@@ -1,7 +1,7 @@
 """A file system of its own, small enough to be filled: a tmpfs in a user and mount namespace, which needs no rights.
 
-`SmallDisk.run` starts a command in which `directory` is on it; nobody else sees it there.  `fill` and `empty` reach it through
-a process that lives inside (/proc/PID/root).
+`SmallDisk.run` starts a command in which `directory` is on it; no other process sees it there.  `fill` and `empty` reach it
+through a process that lives inside (/proc/PID/root).
 """
 
 from __future__ import annotations

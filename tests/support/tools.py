@@ -1,8 +1,8 @@
 """The real programs that tests run and that pip does not bring: HAProxy today (docs/reference/dependencies.md).
 
 1. ``tool("haproxy")`` gives the program.  A test whose tool is missing fails, and says how to get it.
-2. With ``ALLOW_MISSING=1`` it is skipped instead, and the last line of the test output says how many were: nobody can take
-   such a run for a whole one (tests/support/left_out.py).
+2. With ``ALLOW_MISSING=1`` it is skipped instead, and the last line of the test output says how many were: this cannot
+   be taken for a whole run (tests/support/left_out.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class ToyState(msgspec.Struct):
 
 
 class ToyCore:
-    """Chains a hash over all that it is told; cancels every third job `delay_s` after it was submitted."""
+    """Chains a hash over all facts; cancels every third job `delay_s` after it was submitted."""
 
     delay_s = 0.0
 
@@ -82,7 +82,7 @@ def next_job(custody: Custody) -> Callable[[float, object], list[Fact]]:
 def toy_config(
     url: str, directory: Path, *, lease_ttl_s: float = 1.0, snapshot_every: int = 5000, file_max_mb: int = 256
 ) -> Config:
-    """A configuration for tests: no credentials, small streams, metrics ports chosen by nobody."""
+    """A configuration for tests: no credentials, small streams, no metrics ports."""
     return Config(
         cloud=CloudConfig(name="toy", departments=()),
         nats=Nats(url=url, credentials_dir=directory / "none", store_dir=directory, file_max_mb=file_max_mb),

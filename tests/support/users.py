@@ -1,4 +1,4 @@
-"""Somebody who asks a web department's page all the time."""
+"""Clients that ask a web department's page all the time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PAUSE_S: Final = 0.03  # between two requests
 
 
 class Users:
-    """Ask one page after another until they are told to stop; `told`: status -> how many had it; `lost`: those without one."""
+    """Ask one page after another until they are stopped; `told`: status -> how many had it; `lost`: those without one."""
 
     def __init__(self, url: str) -> None:
         self.url, self.told, self.lost = url, Counter[int](), list[str]()
@@ -45,6 +45,6 @@ class Users:
                 self.lost.append(str(error))
 
     def until(self, status: int, count: int, otherwise: str) -> None:
-        """So many more of them have it, or one failed."""
+        """This many more of them have it, or one failed."""
         before = self.told[status]
         until(lambda: self.told[status] >= before + count or self.lost, otherwise)

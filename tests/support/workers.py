@@ -4,7 +4,7 @@ Rules
   1. Tests that share a set-up of their file (`scope="module"`: mostly a whole cloud) stay on one worker: else each worker makes
      one.  Other tests of real software and of the simulation go one by one, since some of them are long; all others by file,
      but those that read the whole source stay together, since reading it takes longer than looking at it.
-  2. The longest come first, so that nobody waits for one at the end.
+  2. The longest come first, so that none is waited for at the end.
   3. Tests of real software mostly wait, all others compute: both are begun in proportion, so that neither the processors stand
      still nor everything that has deadlines runs at once.
 """

@@ -6,7 +6,7 @@
     world.executor(); world.guests(run_s=10)                # stand-ins for the outside: see below
     world.grant("hpc", "h1", "h2")                          # by hand; or world.seat("provisioner", ProvisionerCore)
     job = world.submit(nodes=2)                             # job id
-    world.settle()                                          # until nobody has anything to write
+    world.settle()                                          # until no seat has anything to write
     world.advance(10)                                       # the clock moves from wake-up to wake-up, settling at each
     world.write("admission", fact, …)                       # any envelope by hand; returns [(fact, meta)]
 
@@ -17,7 +17,7 @@ What it is
 
 What it asserts, after each envelope and each step, for each seat that has folded
   custody's `check()` and the core's `check()` are empty; `load(dump())` gives the same bytes, the same decision and the same
-  wake-up time; nobody writes for ever (`STEPS_MAX`).  `world.strict = False` turns it off, for large worlds.
+  wake-up time; no seat writes for ever (`STEPS_MAX`).  `world.strict = False` turns it off, for large worlds.
 
 Stand-ins
   `executor()` is level-triggered: allocates and starts a VM for each rank of a live attempt, ends VMs of attempts that are not
@@ -204,7 +204,7 @@ class World:
         return bool(facts)
 
     def settle(self) -> None:
-        """Step until nobody has anything to write."""
+        """Step until no seat has anything to write."""
         for _ in range(STEPS_MAX):
             if not self.step():
                 return
@@ -278,7 +278,7 @@ class World:
         self.write("admission", f.AttemptReported(unit=unit, attempt=attempt, exit=exit, terminated=terminated))
 
     def start_vms(self, unit: str) -> None:
-        """The unit's VMs are allocated and started; those that it goes on with are saved ones, or move."""
+        """The unit's VMs are allocated and started; those that it resumes are saved ones, or move."""
         known, state = self.unit(unit), self.custody.state
         for rank, host in enumerate(known.hosts):
             moving = [vm.vm for vm in state.vms.values() if (vm.unit, vm.rank) == (unit, rank) and known.resumes]

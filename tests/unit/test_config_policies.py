@@ -255,7 +255,7 @@ def test_every_plug_in_is_listed_with_what_it_says_of_itself(site: Path) -> None
     install(site, "sleepy", order())
     install(site, "broken", "import nothing_of_that_name")
     found = {policy.name: policy for policy in described()}
-    assert found["sleepy"].about == "Nobody starts: an order for tests."
+    assert found["sleepy"].about == "Nothing starts: an order for tests."
     assert (found["sleepy"].source, found["sleepy"].origin) == ("this test.", "acme-sleepy 1.2")
     assert [msgspec.structs.astuple(s) for s in found["sleepy"].settings] == [
         ("options.patience_s", "60.0"),
