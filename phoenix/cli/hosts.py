@@ -107,19 +107,38 @@ def told(row: dict[str, Any], verb: str, deadline_s: float | None, now: float) -
     if not running:
         holder = f", and {row['department']} gives it back" if row["state"] == "held" else ""
         return f"{row['host']}: nothing runs there{holder}; it is granted to no department"
-    words = []
-    if jobs:
-        words.append(f"{_named('job', jobs)} {'runs' if len(jobs) == 1 else 'run'} to the end")
-    if instances and verb == "drain":
-        words.append(
-            f"{_named('instance', instances)} {'is' if len(instances) == 1 else 'are'} replaced elsewhere first"
-        )
-    elif instances:
-        words.append(f"{_named('instance', instances)} {'serves' if len(instances) == 1 else 'serve'} on")
-    after = f"; then {row['department']} gives it back"
-    if deadline_s is not None:
-        after = f"; what still runs there at {units.iso(now + deadline_s)} is ended, as on notice"
+    words = [_job_stays(jobs, deadline_s, now)] if jobs else []
+    words += [_instance_stays(instances, verb, deadline_s, now)] if instances else []
+    after = f"{row['department']} gives the host back"
+    if deadline_s is None:
+        after = f"; then {after}"
+    elif deadline_s == 0:
+        after = f", as on notice; then {after}"
+    else:
+        after = f"; then {'it is' if len(running) == 1 else 'they are'} ended, as on notice, and {after}"
     return f"{row['host']} ({row['department']}): {', '.join(words)}{after}"
+
+
+def _job_stays(jobs: list[str], deadline_s: float | None, now: float) -> str:
+    """Until when these jobs run."""
+    who, one = _named("job", jobs), len(jobs) == 1
+    if deadline_s is None:
+        return f"{who} {'runs' if one else 'run'} to the end"
+    if deadline_s == 0:
+        return f"{who} {'is' if one else 'are'} ended now"
+    return f"{who} may run until {units.iso(now + deadline_s)}"
+
+
+def _instance_stays(instances: list[str], verb: str, deadline_s: float | None, now: float) -> str:
+    """What becomes of these instances."""
+    who, one = _named("instance", instances), len(instances) == 1
+    if verb != "drain":
+        return f"{who} {'serves' if one else 'serve'} on"
+    if deadline_s == 0:
+        return f"{who} {'is' if one else 'are'} ended now"
+    if deadline_s is not None:
+        return f"{who} {'has' if one else 'have'} until {units.iso(now + deadline_s)} to be replaced elsewhere"
+    return f"{who} {'is' if one else 'are'} replaced elsewhere first"
 
 
 def _named(noun: str, names: list[str]) -> str:

@@ -23,17 +23,40 @@ def row(*running: str, state: str = "held", **given: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("running", "verb", "deadline_s", "said"),
     [
-        (("12",), "cordon", None, "h3 (hpc): job 12 runs to the end; then hpc gives it back"),
-        (("12", "14_3"), "cordon", None, "h3 (hpc): jobs 12, 14_3 run to the end; then hpc gives it back"),
-        (("12",), "drain", None, "h3 (hpc): job 12 runs to the end; then hpc gives it back"),
-        (("web.7",), "cordon", None, "h3 (hpc): instance web.7 serves on; then hpc gives it back"),
-        (("web.7",), "drain", None, "h3 (hpc): instance web.7 is replaced elsewhere first; then hpc gives it back"),
+        (("12",), "cordon", None, "h3 (hpc): job 12 runs to the end; then hpc gives the host back"),
+        (("12", "14_3"), "cordon", None, "h3 (hpc): jobs 12, 14_3 run to the end; then hpc gives the host back"),
+        (("12",), "drain", None, "h3 (hpc): job 12 runs to the end; then hpc gives the host back"),
+        (("web.7",), "cordon", None, "h3 (hpc): instance web.7 serves on; then hpc gives the host back"),
+        (
+            ("web.7",),
+            "drain",
+            None,
+            "h3 (hpc): instance web.7 is replaced elsewhere first; then hpc gives the host back",
+        ),
         (
             ("12",),
             "drain",
             3600.0,
-            "h3 (hpc): job 12 runs to the end; what still runs there at 2026-11-18T12:06:40Z is ended, as on notice",
+            "h3 (hpc): job 12 may run until 2026-11-18T12:06:40Z; "
+            "then it is ended, as on notice, and hpc gives the host back",
         ),
+        (
+            ("12", "14_3"),
+            "drain",
+            3600.0,
+            "h3 (hpc): jobs 12, 14_3 may run until 2026-11-18T12:06:40Z; "
+            "then they are ended, as on notice, and hpc gives the host back",
+        ),
+        (
+            ("web.7",),
+            "drain",
+            3600.0,
+            "h3 (hpc): instance web.7 has until 2026-11-18T12:06:40Z to be replaced elsewhere; "
+            "then it is ended, as on notice, and hpc gives the host back",
+        ),
+        (("12",), "drain", 0.0, "h3 (hpc): job 12 is ended now, as on notice; then hpc gives the host back"),
+        (("12", "13"), "drain", 0.0, "h3 (hpc): jobs 12, 13 are ended now, as on notice; then hpc gives the host back"),
+        (("web.7",), "drain", 0.0, "h3 (hpc): instance web.7 is ended now, as on notice; then hpc gives the host back"),
         ((), "drain", 60.0, "h3: nothing runs there, and hpc gives it back; it is granted to no department"),
     ],
 )
@@ -51,7 +74,9 @@ def test_of_a_free_host_nothing_ends() -> None:
 
 def test_of_many_only_some_are_named() -> None:
     said = hosts.told(row(*(str(n) for n in range(1, 41))), "cordon", None, NOW)
-    assert said == "h3 (hpc): jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 30 more run to the end; then hpc gives it back"
+    assert (
+        said == "h3 (hpc): jobs 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 30 more run to the end; then hpc gives the host back"
+    )
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from services.monitor.metrics.collect import ReadModel
 from services.monitor.metrics.scrape import Ports, Scrape
 from services.monitor.parts import at_once
 from services.runtime.broker.credentials import digest
+from services.runtime.broker.reply import refusal
 from services.runtime.callers.identity import Identities
 from services.runtime.config.tables import Config, Metrics
 from tests.support.page import CLOUD, adopted
@@ -69,7 +70,11 @@ class House:
 
     reasons: tuple[dict[str, Any], ...] = ()  # more than that it is held
 
+    refusal = ""  # of the scheduler, to what is asked next
+
     async def why(self, department: str, job: str) -> bytes | None:
+        if self.refusal:
+            return refusal("failed", self.refusal)
         held = [{"code": "held", "params": {}}, *self.reasons]
         return orjson.dumps({"department": department, "job": job, "reasons": held}) if job == "1" else None
 
@@ -127,6 +132,9 @@ async def test_while_the_tokens_cannot_be_read_nobody_is_let_in_and_told_no_more
         ("/v1/why/1", "alice", 200),
         ("/v1/why/1", "wendy", 404),
         ("/v1/why/99", "alice", 404),
+        ("/v1/why/1_2", "alice", 404),
+        ("/v1/starts/1_2", "alice", 404),
+        ("/v1/jobs/1_2", "alice", 404),
         ("/v1/why/none", "alice", 404),
         ("/v1/why/hpc", "alice", 200),
         ("/v1/why/hpc", "wendy", 403),
@@ -291,6 +299,28 @@ async def test_a_token_that_has_ended_is_told_so(house: House) -> None:
 async def test_starts_are_told_of_the_callers_own_queue(house: House) -> None:
     for user, units in (("alice", ["1"]), ("oscar", ["1"]), ("wendy", [])):
         assert list(orjson.loads((await house.get("/v1/starts", user))[1])["starts"]) == units
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/{}", "/v1/why/{}", "/v1/why/{}?kind=job", "/v1/starts/{}"])
+async def test_an_element_that_an_array_does_not_have_is_missing_and_one_that_it_has_is_not(
+    house: House, path: str
+) -> None:
+    house.desk.play(job("2", array=(1, 4)), ("admission", f.JobCancelled(job="2_4", user="alice")))
+    found = {name: (await house.get(path.format(name)))[0] for name in ("2", "2_4", "2_3", "2_0")}
+    assert found == {"2": found["2"], "2_4": 200, "2_3": 404, "2_0": 404}
+    assert found["2"] != 404
+    house.desk.core.custody.state.units.pop(
+        "2_4"
+    )  # as custody forgets it: the history answers, and nothing starts any more
+    assert (await house.get(path.format("2_4")))[0] == (404 if "starts" in path else 200)
+
+
+async def test_a_refusal_of_the_scheduler_is_no_answer_without_reasons(house: House) -> None:
+    house.refusal = "the order widest-first raised ValueError"
+    status, body = await house.get("/v1/why/1")
+    error = orjson.loads(body)["error"]
+    assert (status, error["code"]) == (503, "unavailable")
+    assert error["message"] == f"the scheduler of hpc does not explain 1: {house.refusal}"
 
 
 async def test_why_has_sentences_remedies_and_when_it_starts(house: House) -> None:

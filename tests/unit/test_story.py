@@ -192,6 +192,13 @@ async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(si
     assert {"3_1", "3_2"} & {ref for step in array["steps"] for ref in step["refs"]}
 
 
+async def test_an_element_that_its_array_does_not_have_has_no_story(site: Site) -> None:
+    for name in ("3_20", "1_7"):
+        status, answer = await site.get(name)
+        assert (status, answer["error"]["code"]) == (404, "unknown")
+        assert repr(name) in answer["error"]["message"]
+
+
 async def test_a_job_that_ends_by_itself_is_a_beginning(site: Site) -> None:
     """Of the VM that ends: the report, and not how the attempt once began, nor whose room it had got."""
     unit = next(name for name, known in site.world.custody.state.units.items() if known.live and "." not in name)

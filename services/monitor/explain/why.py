@@ -110,8 +110,8 @@ class Why:
         """The scheduler's reasons, and when it starts if it waits."""
         if not name[:1].isdecimal():
             return json_answer(_spoken(await self._asked(department, name), name, department))
-        body, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
-        answer = _spoken(body, name, department, self._by_hand)
+        found, starts = await asyncio.gather(self._asked(department, name), self._starts(department, [name]))
+        answer = _spoken(found, name, department, self._by_hand)
         for start in list(starts.values())[:1]:
             answer["start"] = {**start, "sentence": when_it_starts(start, self.now(), sentences.sentence)}
         return json_answer(answer)
@@ -131,12 +131,17 @@ class Why:
         if names:
             reason["by_hand"] = names
 
-    async def _asked(self, department: str, name: str) -> bytes:
+    async def _asked(self, department: str, name: str) -> dict[str, Any]:
+        """The scheduler's answer.  Raises `Fault` (503) if there is none, or a refusal."""
         answer = await self.schedulers.why(department, name)
         if answer is None:
             look = "`phoenix status` shows whether it runs"
             raise Fault(503, "unavailable", f"the scheduler of {department} does not answer: {look}")
-        return answer
+        found: dict[str, Any] = orjson.loads(answer)
+        if found.get("ok") is False:  # it does not know the unit yet, or its order's plug-in fails
+            refused = found["error"]["message"]
+            raise Fault(503, "unavailable", f"the scheduler of {department} does not explain {name}: {refused}")
+        return found
 
     async def _starts(self, department: str, jobs: list[str] | None) -> dict[str, Any]:
         """Rule 4."""
@@ -150,10 +155,9 @@ def _of_ended(name: str, reasons: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _spoken(
-    body: bytes, name: str, department: str, more: Callable[[dict[str, Any]], None] | None = None
+    answer: dict[str, Any], name: str, department: str, more: Callable[[dict[str, Any]], None] | None = None
 ) -> dict[str, Any]:
     """A scheduler's answer with its reasons as sentences (rule 5), and with what else is known of each."""
-    answer: dict[str, Any] = orjson.loads(body)
     reasons = answer.get("reasons") or []
     if more is not None:
         for reason in reasons:

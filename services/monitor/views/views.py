@@ -152,9 +152,10 @@ class Views:
         return leases.lease(self.core, name, now)
 
     def department_of(self, job: str) -> str | None:
-        """The department that a job, element or instance belongs to; None if it is not known (any more)."""
+        """The department that a job, element or instance belongs to; None if it is not known (any more), which an element is
+        not because its array is."""
         unit = self.core.custody.state.units.get(job)
-        known = self.core.state.jobs.get(job_of(job))
+        known = self.core.state.jobs.get(job)
         return unit.dept if unit else known.dept if known else None
 
     def job(
