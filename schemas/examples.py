@@ -198,7 +198,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
         unreachable_s=10.0,
         health_path="/healthz",
     ),
-    r.Deployed(release=2),
+    r.Deployed(release=2, start_failures_max=5, boot_timeout_s=60.0),
     r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),
     r.ConfigApplied(position=1204),
     r.Failed(error=r.Error(code="denied", field=None, message="only operators may drain hosts")),

@@ -58,11 +58,14 @@ class ReleaseDeploy(Message, frozen=True, kw_only=True):
 
 
 class Deployed(Message, frozen=True, kw_only=True):
-    """`release`: its number in the department.  `warning`: what its update takes from batch as things are; empty if nothing."""
+    """`release`: its number in the department.  `warning`: what its update takes from batch as things are; empty if nothing.
+    `start_failures_max`: failed starts, each of at most `boot_timeout_s`, after which it is given up; 0: never."""
 
     ok: Literal[True] = True
     release: int
     warning: str = ""
+    start_failures_max: int = 0
+    boot_timeout_s: float = 0.0
 
 
 def problem_of_scale(request: ScaleSet) -> tuple[str, str] | None:

@@ -100,11 +100,7 @@ def run(args: argparse.Namespace) -> int:
         return _tell(args, answer, f"{args.department}: release {answer['release']}")
     if not args.json:
         print(f"{args.department}: release {answer['release']}", flush=True)
-        print(
-            "(given up after start_failures_max failed starts, 5 unless the department says otherwise, each of boot_timeout_s, "
-            "60 s, at most)",
-            file=sys.stderr,
-        )
+        print(f"phoenix: {given_up(answer)}", file=sys.stderr)
     found = wait(client, args.department, int(answer["release"]), timeout_s)
     if found["state"] == "complete":
         return _tell(
@@ -116,6 +112,16 @@ def run(args: argparse.Namespace) -> int:
     else:
         _tell_last_words(client, reason)
     raise CliError(FAILED, f"{args.department}: {_why_not(found)}", sentences.remedy(reason))
+
+
+def given_up(answer: dict[str, Any]) -> str:
+    """When the release is given up, as the department's settings say."""
+    failures = int(answer["start_failures_max"])
+    if not failures:
+        return "it is tried until another release is deployed: start_failures_max is 0"
+    return (
+        f"it is given up after {units.count(failures, 'failed start')} of at most {answer['boot_timeout_s']:g} s each"
+    )
 
 
 def _tell(args: argparse.Namespace, answer: dict[str, Any], line: str) -> int:

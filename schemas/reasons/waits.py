@@ -637,9 +637,9 @@ class ByWalltimes(AnyReason, frozen=True, kw_only=True, tag="by_walltimes"):
     def sentence(self) -> str:
         found = []
         if self.ends == 1:
-            found.append("the attempt that ends before runs to its time limit")
+            found.append("the attempt ahead of it runs to its time limit")
         elif self.ends:
-            found.append(f"the {self.ends} attempts that end before run to their time limits")
+            found.append(f"the {self.ends} attempts ahead of it run to their time limits")
         if len(self.after) == 1:
             found.append(f"job {self.after[0]} ends as it should")
         elif self.after:

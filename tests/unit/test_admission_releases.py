@@ -71,6 +71,12 @@ def test_what_is_not_named_is_as_in_the_release_before() -> None:
     assert list(world.custody.state.releases["web"]) == [1, 2, 3, 4]
 
 
+def test_the_answer_has_when_the_release_is_given_up() -> None:
+    world = shop(start_failures_max=2, boot_timeout_s=90.0)
+    told = releases.deployed(world.core, "web", 4, "it takes 1 host")
+    assert told == r.Deployed(release=4, warning="it takes 1 host", start_failures_max=2, boot_timeout_s=90.0)
+
+
 def test_a_variable_has_one_source() -> None:
     world = shop()
     moved = deploy(world, environment={"KEY": "plain"}, secrets={"A": "a-key"})

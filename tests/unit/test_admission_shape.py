@@ -84,8 +84,6 @@ def test_nodes_and_cores(asked: dict[str, Any], expected: tuple[int, int, int] |
         ({"cpus_per_task": 17}, "cpus_per_task", "big"),
         ({"tasks": 1000}, "tasks", "big"),
         ({"tasks": 40, "nodes": 2}, "nodes", "big"),
-        ({"nodes": 5}, "nodes", "big"),
-        ({"nodes": 2, "tasks": 32}, "nodes", "big"),
         ({"nodes": 1, "tasks": 8, "memory_mb": 64_000}, "memory_mb", "big"),
         ({"nodes": 1, "tasks": 16, "memory_mb": 64_000}, "memory_mb", "big"),
         ({"nodes": 2, "tasks": 34}, "nodes", "big"),
@@ -316,6 +314,39 @@ def test_with_a_constraint_the_hosts_that_satisfy_it_are_all_there_are() -> None
     assert flat(shape_of(JobSubmit(script="x", tasks=8, constraint="gpu=yes"), gpu, None, 256)) == (2, 4, 1024)
     with pytest.raises(Refused, match=r"no host has 5 cores \(the largest of those with gpu=yes is g1 with 4 cores"):
         shape_of(JobSubmit(script="x", cpus_per_task=5), gpu, None, 256)
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"nodes": 99}, "nodes: 99 hosts with 1 core and 256 MiB each are needed, and there are only 4 hosts"),
+        ({"nodes": 5}, "nodes: 5 hosts with 1 core and 256 MiB each are needed, and there are only 4 hosts"),
+        (
+            {"nodes": 2, "tasks": 32},
+            "nodes: 2 hosts with 16 cores and 4096 MiB each are needed, and only 1 of the 4 hosts is large enough",
+        ),
+        (
+            {"nodes": 4, "cpus_per_task": 8},
+            "nodes: 4 hosts with 8 cores and 2048 MiB each are needed, and only 3 of the 4 hosts are large enough",
+        ),
+        (
+            {"nodes": 3, "cpus_per_task": 16},
+            "nodes: 3 hosts with 16 cores and 4096 MiB each are needed, and only 1 of the 4 hosts is large enough",
+        ),
+    ],
+)
+def test_of_more_hosts_than_there_are_their_number_is_told_and_not_the_largest(
+    asked: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Refused) as error:
+        shape(**asked)
+    assert (error.value.message, error.value.field) == (said, "nodes")
+
+
+def test_of_more_hosts_than_satisfy_a_constraint_theirs_is_the_number() -> None:
+    said = "nodes: 3 hosts with 1 core and 256 MiB each are needed, and there are only 2 hosts with gpu=yes"
+    with pytest.raises(Refused, match=f"{said}$"):
+        shape_of(JobSubmit(script="x", nodes=3), constrained("gpu=yes", LABELLED), None, 256)
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_what_is_foreseen_is_told() -> None:
     params = {"ends": 2, "after": ["7"], "claimable": 3}
     told |= {"sure": "by_walltimes", "hosts": [], "because": {"code": "by_walltimes", "params": params}}
     assert when_it_starts(told, 1_780_000_000.0, sentence) == (
-        "at 2026-05-28T20:28:20Z, in 1m40s: that holds if the 2 attempts that end before run to their time limits, job 7 ends "
+        "at 2026-05-28T20:28:20Z, in 1m40s: that holds if the 2 attempts ahead of it run to their time limits, job 7 ends "
         "as it should, nothing comes that goes first, and no host is taken away; web may claim 3 of the department's hosts "
         "before that"
     )
@@ -233,12 +233,22 @@ def test_what_is_foreseen_is_told() -> None:
     )
 
 
+def test_what_can_never_start_is_not_called_unpredictable() -> None:
+    for reason in (
+        {"code": "dependency_failed", "condition": "afterok", "job": "3"},
+        {"code": "department_removed", "department": "hpc"},
+        {"code": "lease_over"},
+    ):
+        told = {"start_at": None, "hosts": [], "sure": "cannot_say", "because": reason}
+        assert when_it_starts(told, 1_780_000_000.0, sentence) == "never, as it stands"
+
+
 def test_what_a_start_hangs_on_is_told_of_one_and_of_several() -> None:
     rest = "nothing comes that goes first, and no host is taken away"
     for reason, expected in (
         (because.ByWalltimes(ends=0), rest),
-        (because.ByWalltimes(ends=1), f"the attempt that ends before runs to its time limit, {rest}"),
-        (because.ByWalltimes(ends=2), f"the 2 attempts that end before run to their time limits, {rest}"),
+        (because.ByWalltimes(ends=1), f"the attempt ahead of it runs to its time limit, {rest}"),
+        (because.ByWalltimes(ends=2), f"the 2 attempts ahead of it run to their time limits, {rest}"),
         (because.ByWalltimes(ends=0, after=["3"]), f"job 3 ends as it should, {rest}"),
         (because.ByWalltimes(ends=0, after=["3", "4"]), f"jobs 3, 4 end as they should, {rest}"),
     ):

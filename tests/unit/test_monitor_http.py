@@ -358,6 +358,14 @@ async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_no
     assert (await house.get("/v1/why/1", "wendy"))[0] == 404
 
 
+async def test_why_of_a_cancelled_job_says_so_once(house: House) -> None:
+    close = f.AttemptClosed(unit="1", attempt=1, disposal=Disposal.CANCELLED, why=because.Cancelled())
+    house.desk.play(("admission", f.JobCancelled(job="1", user="alice")), ("scheduler.hpc", close))
+    _, body = await house.get("/v1/why/1")
+    (only,) = orjson.loads(body)["sentences"]
+    assert only.startswith("It is finished: cancelled, at 1970-")
+
+
 async def test_why_says_that_a_person_and_not_the_load_keeps_webs_hosts(house: House) -> None:
     params = {"nodes": 2, "cores": 1, "held": 0, "web": ["web"], "held_by_web": 1}
     house.reasons = ({"code": "waits_for_hosts", **params},)

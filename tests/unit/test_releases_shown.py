@@ -243,6 +243,18 @@ class Told(Client):
         return {"releases": [{"release": 2, "state": state, "instances_serving": 1, "reason": reason}]}
 
 
+@pytest.mark.parametrize(
+    ("failures", "boot_s", "said"),
+    [
+        (5, 60.0, "it is given up after 5 failed starts of at most 60 s each"),
+        (1, 2.5, "it is given up after 1 failed start of at most 2.5 s each"),
+        (0, 60.0, "it is tried until another release is deployed: start_failures_max is 0"),
+    ],
+)
+def test_when_a_release_is_given_up_is_as_the_department_says(failures: int, boot_s: float, said: str) -> None:
+    assert deploy.given_up({"release": 4, "start_failures_max": failures, "boot_timeout_s": boot_s}) == said
+
+
 def test_waiting_ends_with_what_became_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deploy, "POLL_FIRST_S", 0.0)
     assert deploy.wait(Told("requested", "rolling", "complete"), "web", 2, None)["state"] == "complete"

@@ -64,6 +64,15 @@ def test_a_spike_reads_as_a_story() -> None:
         assert _told(fact, "hpc") == expected
 
 
+def test_a_cancelled_job_says_so_once() -> None:
+    closed = f.AttemptClosed(unit="3_4", attempt=1, disposal=f.Disposal.CANCELLED, why=because.Cancelled())
+    assert _told(closed) == "job 3_4 is cancelled"
+    drained = msgspec.structs.replace(closed, why=because.HostDrained(host="h1"))
+    assert _told(drained).startswith("job 3_4 is cancelled: "), "another reason is told"
+    requeued = msgspec.structs.replace(closed, disposal=f.Disposal.REQUEUE)
+    assert _told(requeued) == "job 3_4 is queued again: it was cancelled"
+
+
 def test_a_cordon_says_what_becomes_of_what_runs_there() -> None:
     cordoned = f.HostCordoned(host="h1", reason="fan", user="oscar")
     assert _told(cordoned) == "oscar cordoned h1: running work stays, nothing more is placed there (fan)"

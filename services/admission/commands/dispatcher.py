@@ -303,12 +303,12 @@ class Desk:
                 return again(self._same(caller.user, request.request, digest))
             fact = _valid(outcome)
             assert isinstance(fact, f.ReleaseRequested)
-            return r.Deployed(release=fact.release, warning=takes)
+            return releases.deployed(self._core, dept, fact.release, takes)
 
         def again(answered: Answered) -> r.Deployed:
             if not answered.job:
                 raise _other_request(request.request)
-            return r.Deployed(release=int(answered.job))
+            return releases.deployed(self._core, dept, int(answered.job))
 
         deployed: r.Deployed = await self._once(caller.user, request.request, digest, do, again)
         return deployed

@@ -25,7 +25,7 @@ from schemas import facts as f
 from schemas.config import Department, WebPolicy
 from schemas.facts import Fact
 from schemas.releases import CONTENT_MAX_BYTES, Release
-from schemas.requests import ReleaseDeploy
+from schemas.requests import Deployed, ReleaseDeploy
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import DIGEST_MARK, AdmissionCore
@@ -66,6 +66,14 @@ def deploy(
         min_ready_s=policy.min_ready_s if asked.min_ready_s is None else asked.min_ready_s,
         request=f"{asked.request}{DIGEST_MARK}{digest}" if asked.request else "",
     )
+
+
+def deployed(core: AdmissionCore, dept: str, number: int, warning: str = "") -> Deployed:
+    """The answer to a deploy, with when its release is given up."""
+    department = core.department(dept)
+    policy = (None if department is None else department.web) or WebPolicy()
+    failures_max, boot_s = policy.start_failures_max, policy.boot_timeout_s
+    return Deployed(release=number, warning=warning, start_failures_max=failures_max, boot_timeout_s=boot_s)
 
 
 def content(core: AdmissionCore, dept: str, number: int) -> Release | None:

@@ -7,8 +7,8 @@ Rules
      has the cores: the job may start on any that does, and hosts are mostly alike.  The department's default is no more than
      that: a request without the option is not refused for it.
      GPUs in all are as many on each node; one task has all of its node's.
-  2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so and the largest host
-     (DESIGN §4).  Every known host counts, regardless of its holder and its state: it may come back.
+  2. What no set of the known hosts could ever hold is refused at once, with the field that makes it so, and the largest host
+     if no host is large enough (DESIGN §4).  Every known host counts, regardless of its holder and its state: it may come back.
      With a constraint (`domain.constraints`) the hosts that satisfy it are all there are.
   3. Array specifications and dependencies are sbatch's (`domain.specs`).
 """
@@ -50,6 +50,11 @@ class Capacity:
         """The largest host as a person reads it."""
         host = self._hosts[0]
         return f"{host.name} with {words(host.size)}"
+
+    @property
+    def hosts(self) -> int:
+        """How many there are."""
+        return len(self._hosts)
 
     @property
     def empty(self) -> bool:
@@ -182,8 +187,17 @@ def _refuse_impossible(request: JobSubmit, capacity: Capacity, shape: Shape) -> 
         field = "memory_mb" if request.memory_per_core_mb is None else "memory_per_core_mb"
         asked = f"{field}: no host has {words(size, joined='together with')}"
         raise Refused("invalid", _too_large(asked, capacity), field)
-    asked = f"nodes: {count(nodes, 'host')} with {words(size)} each; only {fitting} of the known hosts could"
-    raise Refused("invalid", _too_large(asked, capacity), "nodes")
+    raise Refused("invalid", _too_few(nodes, size, fitting, capacity), "nodes")
+
+
+def _too_few(nodes: int, size: Size, fitting: int, capacity: Capacity) -> str:
+    """Some hosts are large enough, so the largest one says nothing."""
+    those = f" with {capacity.constraint}" if capacity.constraint else ""
+    verb = "is" if fitting == 1 else "are"
+    found = f"only {fitting} of the {capacity.hosts} hosts{those} {verb} large enough"
+    if fitting == capacity.hosts:
+        found = f"there {verb} only {count(fitting, 'host')}{those}"
+    return f"nodes: {count(nodes, 'host')} with {words(size)} each are needed, and {found}"
 
 
 def _tasks(request: JobSubmit) -> str:

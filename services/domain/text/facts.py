@@ -269,7 +269,9 @@ _CLOSED: Final = {
 
 
 def _closed(p: Params) -> str:
-    return f"{_attempt(p)} {_CLOSED.get(str(p['disposal']), str(p['disposal']))}{_because(p, 'why')}"
+    disposal, why = str(p["disposal"]), p.get("why")
+    repeated = disposal == "cancelled" and isinstance(why, Mapping) and why.get("code") == "cancelled"
+    return f"{_attempt(p)} {_CLOSED.get(disposal, disposal)}{'' if repeated else _because(p, 'why')}"
 
 
 def _began(p: Params) -> str:

@@ -12,12 +12,15 @@ from schemas.units import iso, seconds, span
 
 PLANNED: Final = "planned"
 CANNOT_SAY: Final = "cannot_say"
+NEVER: Final = ("dependency_failed", "department_removed", "lease_over")  # reasons that no end of a job takes away
 MARKS: Final = {PLANNED: "", "by_walltimes": "~"}  # in a column
 
 
 def when_it_starts(told: Mapping[str, Any], now: float, sentence: Callable[[object], str]) -> str:
     """`told`: a `Foreseen` as JSON; `sentence`: of a reason."""
     why, at = sentence(told["because"]), seconds(told.get("start_at"))
+    if at is None and told["because"]["code"] in NEVER:
+        return "never, as it stands"  # why is the unit's first reason
     if at is None:
         ended = "also when all that runs now has ended, " if told["because"]["code"] == "waits_for_hosts" else ""
         return f"this cannot be predicted: {ended}{why}"

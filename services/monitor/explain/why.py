@@ -191,5 +191,6 @@ def _ended(view: dict[str, Any]) -> list[dict[str, Any]] | None:
         params["counts"] = [f"{counts[state]} {state.replace('_', ' ')}" for state in sorted(counts)]
     if view.get("exit_code") is not None and end not in (ENDED_EARLY, "completed") and not counts:
         params["exit"] = view["exit_code"]
-    last = (view.get("attempts") or [{}])[-1]
-    return [plain(because.Finished(**params)), *([last["why"]] if last.get("why") else [])]
+    closed = (view.get("attempts") or [{}])[-1].get("why")
+    more = closed and closed["code"] != end  # that it was cancelled is how it ended
+    return [plain(because.Finished(**params)), *([closed] if more else [])]
