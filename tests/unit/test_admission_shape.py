@@ -335,9 +335,7 @@ def test_with_a_constraint_the_hosts_that_satisfy_it_are_all_there_are() -> None
         ),
     ],
 )
-def test_of_more_hosts_than_there_are_their_number_is_told_and_not_the_largest(
-    asked: dict[str, Any], said: str
-) -> None:
+def test_a_refusal_for_too_many_hosts_gives_their_number_and_not_the_largest(asked: dict[str, Any], said: str) -> None:
     with pytest.raises(Refused) as error:
         shape(**asked)
     assert (error.value.message, error.value.field) == (said, "nodes")

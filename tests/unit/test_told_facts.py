@@ -68,7 +68,7 @@ def test_a_cancelled_job_says_so_once() -> None:
     closed = f.AttemptClosed(unit="3_4", attempt=1, disposal=f.Disposal.CANCELLED, why=because.Cancelled())
     assert _told(closed) == "job 3_4 is cancelled"
     drained = msgspec.structs.replace(closed, why=because.HostDrained(host="h1"))
-    assert _told(drained).startswith("job 3_4 is cancelled: "), "another reason is told"
+    assert _told(drained).startswith("job 3_4 is cancelled: "), "for another reason"
     requeued = msgspec.structs.replace(closed, disposal=f.Disposal.REQUEUE)
     assert _told(requeued) == "job 3_4 is queued again: it was cancelled"
 
