@@ -4,7 +4,8 @@
 
 Rules
   1. A payload never names its sender or a role: the subject or the token does, and the server makes it true.
-  2. Unknown fields are ignored, so that a newer client can speak to an older door.
+  2. An unknown field of a request is refused by its name: what it asks for would be left out in silence.  Readers of replies
+     ignore unknown fields.
   3. What does not fit is refused with the field named (`Malformed`).  Bounds that need the configuration (script and input
      sizes, array length, walltime) are admission's; the bounds here are what any cloud could mean.
   4. Fields are only ever added, with a default.
@@ -28,7 +29,7 @@ from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
 from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
 from schemas.requests_base import Message as Message
-from schemas.requests_base import RequestId
+from schemas.requests_base import Request, RequestId
 from schemas.requests_web import Deployed as Deployed
 from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
@@ -187,23 +188,27 @@ class ConfigApplied(Message, frozen=True, kw_only=True):
 # --------------------------------------------------------------------------------------------------------------- requests
 
 
-class InputFile(Message, frozen=True, kw_only=True):
+class InputFile(Request, frozen=True, kw_only=True):
     """A file to be there, under this relative name, before the script starts."""
 
     name: FilePath
     data: bytes
 
 
-class JobSignal(Message, frozen=True, kw_only=True):
-    """A signal that the job wishes to hear `before_s` seconds before its time limit ends it, and instead of SIGTERM when it is
-    stopped for another reason.  `script`: only its script hears it, else only what the script has started (as Slurm)."""
+class StoredSignal(Message, frozen=True, kw_only=True):
+    """`JobSignal` as the object store has it: its readers ignore fields of a newer version."""
 
     number: Annotated[int, Meta(ge=1, le=64)]
     before_s: Annotated[float, Meta(ge=0, le=65535)] = 60.0
     script: bool = False
 
 
-class JobSubmit(Message, frozen=True, kw_only=True):
+class JobSignal(StoredSignal, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A signal that is sent to the job `before_s` seconds before its time limit ends it, and instead of SIGTERM when it is
+    stopped for another reason.  `script`: it is sent to the script alone, else to what the script has started (as Slurm)."""
+
+
+class JobSubmit(Request, frozen=True, kw_only=True):
     """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
 
     `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
@@ -251,13 +256,13 @@ class JobSubmit(Message, frozen=True, kw_only=True):
     signal: JobSignal | None = None
 
 
-class JobsNamed(Message, frozen=True, kw_only=True):
+class JobsNamed(Request, frozen=True, kw_only=True):
     """Jobs (``17``: with all its elements) or elements (``17_3``)."""
 
     jobs: Annotated[tuple[JobId, ...], Meta(min_length=1, max_length=JOBS_MAX)]
 
 
-class LeaseCreate(Message, frozen=True, kw_only=True):
+class LeaseCreate(Request, frozen=True, kw_only=True):
     """Machines for a time: `nodes` different hosts, on each `cores`, `memory_mb` and `gpus`, for `duration_s`.
 
     `advance`: from `start_at` on.  `deadline`: at the earliest time from `start_at` (or now) on, over by `deadline_at`.
@@ -311,7 +316,7 @@ class LeaseCreate(Message, frozen=True, kw_only=True):
         )
 
 
-class LeaseExtend(Message, frozen=True, kw_only=True):
+class LeaseExtend(Request, frozen=True, kw_only=True):
     """Longer by `by_s`, or up to `until_at`.  Asked again, `until_at` changes nothing; `by_s` needs a `request` for that."""
 
     lease: JobId
@@ -320,11 +325,11 @@ class LeaseExtend(Message, frozen=True, kw_only=True):
     request: RequestId = ""
 
 
-class LeaseNamed(Message, frozen=True, kw_only=True):
+class LeaseNamed(Request, frozen=True, kw_only=True):
     lease: JobId
 
 
-class HostNamed(Message, frozen=True, kw_only=True):
+class HostNamed(Request, frozen=True, kw_only=True):
     host: HostName
     reason: Text = ""
 
@@ -335,11 +340,11 @@ class HostDrain(HostNamed, frozen=True, kw_only=True):
     deadline_s: Annotated[float, Meta(ge=0, le=WALLTIME_MAX_S)] | None = None
 
 
-class InstanceList(Message, frozen=True, kw_only=True):
+class InstanceList(Request, frozen=True, kw_only=True):
     """The web department of the subject or the path."""
 
 
-class InstanceReport(Message, frozen=True, kw_only=True):
+class InstanceReport(Request, frozen=True, kw_only=True):
     """A load balancer's word on an instance of its department (`facts.InstanceReported`).  Said again, it changes nothing."""
 
     unit: Annotated[str, Meta(min_length=1, max_length=64)]
@@ -348,7 +353,7 @@ class InstanceReport(Message, frozen=True, kw_only=True):
     why: Annotated[str, Meta(max_length=WHY_MAX)] = ""
 
 
-class ConfigApply(Message, frozen=True, kw_only=True):
+class ConfigApply(Request, frozen=True, kw_only=True):
     """Operators only; the provisioner answers.  One that would not keep accepted leases is refused (``conflict``), unless
     `accept_late_leases`.  `dry_run`: adopts nothing, and answers which leases it would not keep."""
 
@@ -381,6 +386,20 @@ REQUESTS: Final[dict[str, tuple[type[Message], type[Message]]]] = {
 # ---------------------------------------------------------------------------------------------------------------- the wire
 
 
+_SENDER: Final = "the token or the subject says it"
+_HINTS: Final = {  # what would be right instead of a field that a request does not have
+    "department": f"{_SENDER}; over HTTP an operator names one in the address",
+    "user": _SENDER,
+    "role": _SENDER,
+}
+_OF_JOBS: Final = _HINTS | {
+    "cores": "did you mean cpus_per_task?",
+    "cpus": "did you mean cpus_per_task?",
+    "memory": "did you mean memory_mb?",
+    "time": "did you mean walltime_s?",
+    "command": "did you mean argv?",
+    "dependency": "did you mean after?",
+}
 _json: Final = {kind: msgspec.json.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
 _msgpack: Final = {kind: msgspec.msgpack.Decoder(pair[0]) for kind, pair in REQUESTS.items()}
 
@@ -399,7 +418,8 @@ def decode(kind: str, payload: bytes, as_json: bool = True) -> Any:
     try:
         request = decoder.decode(payload or b"{}" if as_json else payload or b"\x80")
     except msgspec.ValidationError as error:
-        raise misfit(error, REQUESTS[kind][0]) from None
+        asked = REQUESTS[kind][0]
+        raise misfit(error, asked, _OF_JOBS if asked is JobSubmit else _HINTS) from None
     except UNREADABLE as error:
         raise unreadable(error, payload, "JSON" if as_json else "MessagePack") from None
     problem = _problem(request)

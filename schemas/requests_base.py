@@ -17,4 +17,8 @@ RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
-    pass
+    """A request, a reply, or a part of one."""
+
+
+class Request(Message, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request or a part of one: a field that it does not have is refused, since it would ask for something."""

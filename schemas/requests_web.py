@@ -20,10 +20,10 @@ from schemas.releases import (
     health_path_fits,
     image_fits,
 )
-from schemas.requests_base import WALLTIME_MAX_S, Count, Message, RequestId
+from schemas.requests_base import WALLTIME_MAX_S, Count, Message, Request, RequestId
 
 
-class ScaleSet(Message, frozen=True, kw_only=True):
+class ScaleSet(Request, frozen=True, kw_only=True):
     """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
     changed).  `auto`: drop all of it."""
 
@@ -34,7 +34,7 @@ class ScaleSet(Message, frozen=True, kw_only=True):
     auto: bool = False
 
 
-class ReleaseDeploy(Message, frozen=True, kw_only=True):
+class ReleaseDeploy(Request, frozen=True, kw_only=True):
     """A new release for the department's instances, which take each other's places (`docs/howto/deploy.md`).  What is null
     is as in the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last
     complete release before that one.  `environment` and `secrets` name what changes: null takes a variable away.

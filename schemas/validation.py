@@ -6,8 +6,10 @@ Theory of operation
   (`Meta(pattern=…, extra={"words": …})`).
 
 Rules
-  1. No type of Python, no regular expression, and nothing of what was sent stands in a message.
-  2. For a value of another kind the message names the kind that is wanted; for one out of bounds, the bounds.
+  1. No type of Python, no regular expression, and nothing of what was sent stands in a message, but for the name of a field
+     that is not known, if it could be one.
+  2. For a field that is not known the message names the nearest one, or all if there are few.
+  3. For a value of another kind the message names the kind that is wanted; for one out of bounds, the bounds.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +29,9 @@ UNREADABLE: Final = (
     UnicodeDecodeError,
     RecursionError,
 )  # all that decoding foreign bytes may raise
+NEAR: Final = 0.75  # of a name that is suggested; with less, cores would be nodes
+LISTED_MAX: Final = 8  # fields; a longer list is not read
+NO_HINTS: Final[Mapping[str, str]] = {}
 WORDS: Final = "words"  # of a pattern, in `Meta.extra`
 _GOT: Final = {
     "int": "a number",
@@ -53,7 +59,7 @@ _KINDS: Final[dict[type[inspect.Type], str]] = {
 _UNITS: Final[dict[type[inspect.Type], str]] = {inspect.StrType: "characters", inspect.BytesType: "bytes"}
 _place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
 _missing: Final = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
-_unknown: Final = re.compile(r"Object contains unknown field")
+_unknown: Final = re.compile(r"Object contains unknown field(?: `(?P<name>[A-Za-z0-9_-]{1,64})`\Z)?")
 _got: Final = re.compile(r"Expected `[^`]*`, got `(?P<got>\w+)`")
 _step: Final = re.compile(r"\.(?P<name>[^.\[\]]+)|\[(?P<index>\d+|\.\.\.)\]")
 _no_number: Final = re.compile(rb"NaN|Infinity")
@@ -68,8 +74,9 @@ class Malformed(Exception):
         self.field = field
 
 
-def misfit(error: msgspec.ValidationError, cls: Any) -> Malformed:
-    """`cls`: what the payload should have been."""
+def misfit(error: msgspec.ValidationError, cls: Any, hints: Mapping[str, str] = NO_HINTS) -> Malformed:
+    """`cls`: what the payload should have been.  `hints`: what would be right instead of a field of the message itself that it
+    does not have."""
     text = str(error)
     place = _place.match(text)
     what, path = (place["what"], place["path"].rpartition("$")[2]) if place else (text, "")
@@ -77,14 +84,29 @@ def misfit(error: msgspec.ValidationError, cls: Any) -> Malformed:
     if missing := _missing.match(what):
         field = f"{field}.{missing['name']}" if field else missing["name"]
         return Malformed(f"{field} is missing", field)
-    if _unknown.match(what):
-        return Malformed(f"{field}: it has a field that is not known there" if field else "a field is not known", field)
+    if unknown := _unknown.match(what):
+        known = _names(_type_at(_type_of(cls), path, is_key=False))
+        return _unknown_field(unknown["name"], field, known, hints if not path else NO_HINTS)
     found = _type_at(_type_of(cls), path, is_key=place is not None and place["path"].startswith("key` in"))
     got = _got.match(what)
     wanted = (
         f"{kind_of(found)} is wanted, not {_GOT.get(got['got'], 'that')}" if got else f"{words_of(found)} is wanted"
     )
     return Malformed(f"{field}: {wanted}" if field else wanted, field)
+
+
+def _unknown_field(name: str | None, where: str | None, known: Sequence[str], hints: Mapping[str, str]) -> Malformed:
+    """`where`: the object that has it; None: the message.  `known`: the fields that there are (rule 2)."""
+    import difflib  # only on the way to an error message
+
+    if name is None:
+        return Malformed(f"{where}: it has a field that is not known there" if where else "a field is not known", where)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
+    if not hint and 0 < len(known) <= LISTED_MAX:
+        hint = f"known: {', '.join(known)}"
+    field = f"{where}.{name}" if where else name
+    return Malformed(f"{field}: there is no such field{hint and '; '}{hint}", field)
 
 
 def unreadable(error: Exception, payload: bytes, form: str) -> Malformed:
@@ -163,6 +185,12 @@ def _type_at(found: inspect.Type, path: str, *, is_key: bool) -> inspect.Type:
         found = _inside(found, step["name"])
     found = _bare(found, inspect.DictType) if is_key else found
     return found.key_type if is_key and isinstance(found, inspect.DictType) else found
+
+
+def _names(found: inspect.Type) -> list[str]:
+    """The fields of an object, in order; empty if it is none."""
+    of = _bare(found, inspect.StructType)
+    return [field.encode_name for field in of.fields] if isinstance(of, inspect.StructType) else []
 
 
 def _inside(found: inspect.Type, name: str | None) -> inspect.Type:

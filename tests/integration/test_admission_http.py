@@ -58,6 +58,11 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
         ("", "POST", "/v1/jobs", {"script": "x"}, 401, "denied"),
         ("ann", "POST", "/v1/jobs", b"{", 400, "invalid"),
         ("ann", "POST", "/v1/jobs", {"script": "x", "tasks": -1}, 422, "invalid"),
+        ("ann", "POST", "/v1/jobs", {"script": "x", "cores": 400}, 422, "invalid"),
+        ("ann", "POST", "/v1/jobs", {"script": "x", "department": "bio"}, 422, "invalid"),
+        ("ann", "POST", "/v1/jobs/1/cancel", {"force": True}, 422, "invalid"),
+        ("root", "POST", "/v1/hosts/h1/drain", {"deadline": 5}, 422, "invalid"),
+        ("wim", "POST", "/v1/departments/web/scale", {"exact": 1, "maximum": 2}, 422, "invalid"),
         ("ann", "POST", "/v1/jobs", {"script": "x" * ((1 << 20) + 1)}, 413, "limit"),
         ("ann", "POST", "/v1/jobs", {"script": "x", "array": "1-10001"}, 429, "limit"),
         ("ann", "POST", "/v1/jobs?department=bio", {"script": "x"}, 403, "denied"),
@@ -163,7 +168,8 @@ async def test_a_release_has_one_number_however_often_it_is_asked_for(here: Hous
     path, last = "/v1/departments/web/releases", here.service.custody.state.release_last.get("web", 0)
     asked = {"image": "shop-2", "request": "deploy-1"}
     for _ in range(2):
-        assert await call(here, "wim", "POST", path, asked) == (200, {"ok": True, "release": last + 1, "warning": ""})
+        answer = {"release": last + 1, "warning": "", "start_failures_max": 5, "boot_timeout_s": 60.0}
+        assert await call(here, "wim", "POST", path, asked) == (200, {"ok": True, **answer})
     assert (await call(here, "wim", "POST", path, {**asked, "image": "shop-3"}))[0] == 409
     both = await asyncio.gather(*(call(here, "root", "POST", path, {"image": f"shop-{n}"}) for n in (4, 5)))
     assert sorted(answer["release"] for _, answer in both) == [last + 2, last + 3]

@@ -53,6 +53,7 @@ async def test_messagepack_is_answered_in_messagepack(here: House) -> None:
         ("ann", "job.submit", {"tasks": "x", "script": "x"}, "invalid", "tasks"),
         ("ann", "job.submit", b"nonsense", "invalid", None),
         ("ann", "job.submit", {"script": "x", "cpus_per_task": 9}, "invalid", "cpus_per_task"),
+        ("ann", "job.submit", {"script": "x", "cores": 400}, "invalid", "cores"),
         ("ann", "job.dance", {}, "unknown", None),
         ("ann", "host.cordon", {"host": "h1"}, "denied", None),
         ("wim", "job.submit", {"script": "x"}, "invalid", "department"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
 from schemas import requests as r
+from schemas.examples import REQUESTS as EXAMPLES
 from schemas.facts import Dependency
 from services.domain.specs import CONDITIONS
 
@@ -123,8 +126,49 @@ def test_bytes_that_are_no_message_are_malformed(data: bytes) -> None:
         r.decode("job.submit", b"\xc1" + data, False)
 
 
-def test_unknown_fields_are_ignored_and_defaults_are_as_documented() -> None:
-    request = r.decode("job.submit", b'{"script":"x","from_the_future":1}')
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("kind", r.REQUESTS)
+def test_an_unknown_field_of_any_request_is_refused_by_its_name(kind: str, as_json: bool) -> None:
+    example = msgspec.to_builtins(EXAMPLES[kind])
+    encode = msgspec.json.encode if as_json else msgspec.msgpack.encode
+    r.decode(kind, encode(example), as_json)
+    for wrong in ("from_the_future", "department", "user", "role"):
+        with pytest.raises(r.Malformed) as error:
+            r.decode(kind, encode({**example, wrong: 1}), as_json)
+        assert error.value.field == wrong
+        assert error.value.message.startswith(f"{wrong}: there is no such field")
+        assert ("the token or the subject says it" in error.value.message) == (wrong != "from_the_future")
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "field", "hint"),
+    [
+        ("job.submit", {"script": "x", "cores": 400}, "cores", "did you mean cpus_per_task?"),
+        ("job.whatif", {"script": "x", "memory": 400}, "memory", "did you mean memory_mb?"),
+        ("job.submit", {"script": "x", "walltime": 60}, "walltime", "did you mean walltime_s?"),
+        ("job.submit", {"script": "x", "nonsense": 1}, "nonsense", "there is no such field"),
+        ("job.submit", {"script": "x", "signal": {"number": 1, "befor_s": 2}}, "signal.befor_s", "did you mean before_s?"),
+        ("job.submit", {"script": "x", "inputs": [{"name": "a", "data": "", "mode": 1}]}, "inputs[0].mode", "known: name, "),
+        ("job.cancel", {"jobs": ["1"], "force": True}, "force", "known: jobs"),
+        ("host.drain", {"host": "h1", "deadline": 5}, "deadline", "did you mean deadline_s?"),
+    ],
+)  # fmt: skip
+def test_an_unknown_field_is_answered_with_what_would_be_right(
+    kind: str, payload: dict[str, Any], field: str, hint: str
+) -> None:
+    with pytest.raises(r.Malformed) as error:
+        r.decode(kind, msgspec.json.encode(payload))
+    assert error.value.field == field
+    assert hint in error.value.message
+
+
+def test_a_stored_signal_has_fields_of_a_newer_version_and_is_read() -> None:
+    stored = msgspec.json.decode(b'{"number": 10, "from_the_future": 1}', type=r.StoredSignal)
+    assert stored == r.StoredSignal(number=10)
+
+
+def test_defaults_are_as_documented() -> None:
+    request = r.decode("job.submit", b'{"script":"x"}')
     assert request == r.JobSubmit(script="x")
     assert (request.tasks, request.nodes, request.cpus_per_task, request.memory_mb) == (1, None, 1, None)
     assert (request.exclusive, request.walltime_s, request.priority, request.retries) == (False, None, 0, 0)

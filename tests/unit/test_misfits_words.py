@@ -99,7 +99,7 @@ MISFITS: list[tuple[str, str | None, str]] = [
     ('{"parts": [{"name": "a", "size": 1.5}]}', "parts[0].size", "a whole number is wanted, not a fraction or an exponent"),
     ('{"parts": [{"name": "a", "size": true}]}', "parts[0].size", "a whole number is wanted, not true or false"),
     ('{"parts": [{"name": "a", "size": null}]}', "parts[0].size", "a whole number is wanted, not null"),
-    ('{"parts": [{"name": "a", "x": 1}]}', "parts[0]", "parts[0]: it has a field that is not known there"),
+    ('{"parts": [{"name": "a", "x": 1}]}', "parts[0].x", "parts[0].x: there is no such field; known: name, size"),
     ('{"by_name": {"a": 10}}', "by_name", "by_name: a whole number from 0 to 9 is wanted"),
     ('{"by_name": {"a": "b"}}', "by_name", "by_name: a whole number is wanted, not text"),
     ('{"by_name": {"abc": 1}}', "by_name", "by_name: text of at most 2 characters is wanted"),
@@ -129,8 +129,20 @@ def test_what_does_not_fit_is_told_with_its_place(payload: str, field: str | Non
 
 def test_an_unknown_field_of_the_message_itself() -> None:
     with pytest.raises(msgspec.ValidationError) as wrong:
-        msgspec.json.decode('{"name": "a", "x": 1}', type=Part)
-    assert (misfit(wrong.value, Part).message, misfit(wrong.value, Part).field) == ("a field is not known", None)
+        msgspec.json.decode('{"name": "a", "sise": 1}', type=Part)
+    found = misfit(wrong.value, Part)
+    assert (found.message, found.field) == ("sise: there is no such field; did you mean size?", "sise")
+    assert misfit(wrong.value, Part, {"sise": "it is a size"}).message == "sise: there is no such field; it is a size"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "\x1b[2J", "a`", "ä", "x" * 65])
+def test_what_can_be_no_field_is_not_repeated(name: str) -> None:
+    for payload, cls, field in (({name: 1}, Part, None), ({"parts": [{"name": "a", name: 1}]}, Whole, "parts[0]")):
+        with pytest.raises(msgspec.ValidationError) as wrong:
+            msgspec.convert(payload, type=cls)
+        found = misfit(wrong.value, cls)
+        assert found.field == field
+        assert found.message in ("a field is not known", "parts[0]: it has a field that is not known there")
 
 
 def said_of(payload: bytes, form: str = "JSON") -> Malformed:

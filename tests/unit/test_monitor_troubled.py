@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from nats.errors import ConnectionClosedError, ConnectionDrainingError
 from prometheus_client import CollectorRegistry, generate_latest
 
 from phoenix.cli.departments import render
@@ -12,6 +13,7 @@ from schemas import reasons as because
 from schemas.reasons import Reason
 from services.monitor.explain.troubled import Troubled
 from services.monitor.explain.why_waiting import SILENT_MAX
+from services.monitor.http.queries import Queries
 from services.monitor.metrics.collect import ReadModel
 from tests.support.page import CLOUD, adopted
 from tests.unit.test_monitor_core import Desk
@@ -91,3 +93,28 @@ async def test_a_department_that_is_removed_takes_its_word_with_it() -> None:
     desk.play(adopted(msgspec.structs.replace(CLOUD, departments=CLOUD.departments[:1])))
     await troubled.look()
     assert troubled.of("web") == ()
+
+
+class Leaving:
+    """A connection that is being closed: before it is asked for an answer, or while that is waited for."""
+
+    def __init__(self, *, early: bool) -> None:
+        self.early = early
+
+    async def subscribe(self, _inbox: str, max_msgs: int) -> Leaving:
+        if self.early:
+            raise ConnectionDrainingError
+        return self
+
+    async def publish(self, _subject: str, _data: bytes, reply: str) -> None:
+        raise ConnectionClosedError
+
+    async def unsubscribe(self) -> None:
+        raise ConnectionClosedError
+
+
+async def test_a_connection_that_is_being_closed_gives_no_answer_and_no_error() -> None:
+    desk, _, _ = house()
+    for early in (True, False):
+        queries = Queries(Leaving(early=early), desk.views, desk.history)  # type: ignore[arg-type]
+        assert await queries.troubles("web") is None

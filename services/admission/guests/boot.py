@@ -19,7 +19,7 @@ import msgspec
 from schemas.config import CloudConfig, WebPolicy
 from schemas.ids import ELEMENT, instance_parts, is_instance
 from schemas.releases import Release
-from schemas.requests import JobSignal
+from schemas.requests import StoredSignal
 from services.admission.core.admission import Job
 from services.admission.storage.payloads import Payload
 from services.domain.custody.state import Unit
@@ -75,7 +75,7 @@ class Boot(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 1
     cpus_per_task: int = 1
     checkpoint: BootCheckpoint | None = None
-    signal: JobSignal | None = None
+    signal: StoredSignal | None = None
     port: int | None = None
     usage_interval_s: float | None = None
 

@@ -24,7 +24,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
-from schemas.requests import JobSignal, JobSubmit
+from schemas.requests import JobSubmit, StoredSignal
 from services.domain.refusal import Refused
 from services.runtime.broker.objects import Damaged, Objects
 
@@ -50,7 +50,7 @@ class Payload(msgspec.Struct, frozen=True, kw_only=True):
     stdin: str | None = None
     inputs: tuple[StoredInput, ...] = ()
     keep: tuple[str, ...] = ()
-    signal: JobSignal | None = None
+    signal: StoredSignal | None = None
 
 
 class Packed(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ Rules
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
@@ -143,10 +144,13 @@ class Queries:
         return await self.ask(department, "troubles", {}, WHY_S)
 
     async def ask(self, department: str, what: str, query: dict[str, Any], wait_s: float) -> bytes | None:
-        """A department's scheduler; None if it does not answer."""
+        """A department's scheduler; None if it does not answer, or there is no connection (any more)."""
         self._asked += 1
         inbox = f"{self._inbox}.{self._asked}"
-        subscription = await self.nc.subscribe(inbox, max_msgs=1)
+        try:
+            subscription = await self.nc.subscribe(inbox, max_msgs=1)
+        except NatsError:
+            return None
         try:
             subject = subjects.query("scheduler", department, what)
             await self.nc.publish(subject, orjson.dumps(query), reply=inbox)
@@ -154,4 +158,5 @@ class Queries:
         except (NatsError, TimeoutError):
             return None
         finally:
-            await subscription.unsubscribe()
+            with contextlib.suppress(NatsError):  # closed meanwhile
+                await subscription.unsubscribe()
