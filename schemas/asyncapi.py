@@ -4,6 +4,8 @@ Rules
   1. The described application is Phoenix: it *receives* requests, signals and queries, and *sends* events and refusals.
   2. A request's answer goes to the inbox that the message names (its reply subject), inside the caller's own prefix.
   3. Addresses come from `schemas.subjects` with parameters instead of tokens, so that they cannot drift apart.
+  4. Schemas are those of JSON Schema draft 7, on which AsyncAPI 3.0 builds: nothing stands beside a `$ref`, tuples are in
+     `items`, a discriminator is the name of a property.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import msgspec
 from schemas import examples, facts, ids, requests, signals, subjects
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
+from schemas.descriptions import component_name, schema_components
 from schemas.envelope import VERSION as ENVELOPE_VERSION
 from schemas.envelope import Envelope
 from schemas.events import Event
@@ -78,13 +81,29 @@ def asyncapi() -> dict[str, Any]:
 def _schemas() -> dict[str, Any]:
     replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), requests.Failed])
     asked = dict.fromkeys(cls for cls, _ in requests.REQUESTS.values())
-    roots = [*facts.FACTS, Envelope, CloudConfig, Event, AuditBatch, *asked, *replies, *signals.SIGNALS.values()]
-    _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
-    return dict(components)
+    roots = [*facts.FACTS, Envelope, CloudConfig, Event, AuditBatch, *asked, *signals.SIGNALS.values()]
+    _, components = schema_components(roots, "#/components/schemas/{name}", sent=replies)
+    return {name: _draft_07(schema) for name, schema in components.items()}
 
 
 def _schema(cls: type) -> dict[str, str]:
-    return {"$ref": f"#/components/schemas/{cls.__name__}"}
+    return {"$ref": f"#/components/schemas/{component_name(cls)}"}
+
+
+def _draft_07(node: Any) -> Any:
+    """A schema as AsyncAPI 3.0 has it (rule 4)."""
+    if isinstance(node, list):
+        return [_draft_07(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    made = {key: value if key in ("default", "enum", "examples") else _draft_07(value) for key, value in node.items()}
+    if isinstance(made.get("discriminator"), dict):
+        made["discriminator"] = made["discriminator"]["propertyName"]
+    if "prefixItems" in made:
+        made |= {"items": made.pop("prefixItems"), "additionalItems": made["items"]}
+    if "$ref" in made and len(made) > 1:
+        made = {"allOf": [{"$ref": made.pop("$ref")}], **made}
+    return made
 
 
 class _Document:

@@ -19,12 +19,17 @@ Outcome: TypeAlias = Literal["granted", "refused"]
 
 
 class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`kind`: a request's (``job.submit``), ``config.apply``, ``session.open``, ``token.create``, …; of a call that was refused
-    before that was known, method and path.  `names`: what it is about: jobs, a host, a department.
+    """A request, where it came from, and its outcome.
 
-    `via` and `peer`, where it came from: the caller's address, user and machine of who typed a command that sends no request.
-    `client`: what the caller's program calls itself.  `position`: of the journal, where what was granted stands; none if
-    nothing had to be written.  `left_out`: refusals of this caller before this one that were not recorded."""
+    `at`: when it was decided, UTC seconds; `kind`: kind of the request (`job.submit`), or `config.apply`, `session.open`,
+    `token.create`, …; of a call that was refused before that was known, method and path; `outcome`: whether it was granted;
+    `via`: how it came: over HTTP, NATS, the page, or as a command that sends no request; `user`: who made the request; empty
+    if unknown; `department`: department of that user; `role`: role of that user; `names`: the jobs, host or department that
+    it is about; `more`: how many further names there are; `peer`: the caller's address; of a command that sends no request,
+    user and machine; `client`: name by which the caller's program identifies itself; `position`: position in the journal of
+    what was granted; null if nothing had to be written; `code`: of a refusal, its code; `field`: of a refusal, the part of
+    the request that is wrong; `message`: of a refusal, why; `left_out`: refusals of this caller before this one that were not
+    recorded."""
 
     at: float
     kind: str
@@ -46,7 +51,7 @@ class AuditRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class AuditBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """What one message holds."""
+    """The content of one message.  `v`: version of this form; `records`: requests and their outcomes, in order."""
 
     v: int = 1
     records: tuple[AuditRecord, ...] = ()

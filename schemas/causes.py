@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Cause(StrEnum):
-    """Of `attempt.closed`."""
+    """What ended an attempt."""
 
     OTHER = "other"  # itself, its time, a person, or the load
     RECLAIMED = "reclaimed"  # its host had to be given back
@@ -29,7 +29,7 @@ FAILED: Final = (Cause.HOST_LOST, Cause.VM_ENDED, Cause.BOOT_TIMEOUT, Cause.STAR
 
 
 class Basis(StrEnum):
-    """Of `demand.changed`: what the number of instances goes by."""
+    """What the number of instances of a web department follows."""
 
     LOAD = "load"  # or the queue
     PERSON = "person"  # a person's word

@@ -45,7 +45,8 @@ class _Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class MultiFactor(_Config, frozen=True, kw_only=True):
-    """Order multi-factor: what a priority is made of.  A weight is what a factor of 1 is worth, in points."""
+    """The priority of jobs under the order `multi-factor`.  A weight is the number of points for a factor of 1.  `shares`:
+    shares of the department by user; `users`: factor by user, from -1 to 1; of all others 0."""
 
     backfill: Annotated[Backfill, about("which order starts jobs by these priorities; none: strictly in order")] = (
         "easy"
@@ -76,7 +77,7 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
 
 
 class UserLimits(_Config, frozen=True, kw_only=True):
-    """What a user, department or quality may have at once; None: no limit (`domain.usage_limits`)."""
+    """What a user, department or quality of service may have at once; null: no limit."""
 
     jobs_running_max: Annotated[
         int | None, between(0, CORES_MAX, "jobs running at once; each array element counts")
@@ -90,13 +91,14 @@ class UserLimits(_Config, frozen=True, kw_only=True):
 
 
 class BatchLimits(UserLimits, frozen=True, kw_only=True):
-    """Of each user of the department.  `users`: what is said of one there stands instead, what is not said stays."""
+    """Limits of each user of the department.  `users`: limits of single users, instead of these; what is not given there
+    stays."""
 
     users: dict[str, UserLimits] = {}
 
 
 class Quality(_Config, frozen=True, kw_only=True):
-    """A quality of service, as Slurm's QOS: what a job may ask for by name."""
+    """A quality of service, like a QOS of Slurm: jobs ask for it by name."""
 
     priority: Annotated[
         int,
@@ -111,7 +113,8 @@ class Quality(_Config, frozen=True, kw_only=True):
 
 
 class Leases(_Config, frozen=True, kw_only=True):
-    """Order leases: who makes way for a lease's time slot, and what that costs (InterGrid, eq. 1 and 2)."""
+    """Settings of the order `leases`: which jobs make way for a lease's time slot, and what that costs (InterGrid, eq. 1 and
+    2)."""
 
     preempt: Annotated[bool, about("best-effort jobs make way; without, slots may begin late")] = True
     victims: Annotated[LeaseVictims, about("which best-effort job makes way first")] = "combined"
@@ -125,7 +128,7 @@ class Leases(_Config, frozen=True, kw_only=True):
 
 
 class Warm(_Config, frozen=True, kw_only=True):
-    """VMs that have finished a job of one node and wait for the next one of the same shape (docs/reference/lifecycle.md)."""
+    """VMs that have finished a job of one node and wait for the next one of the same shape (docs/reference/guests.md)."""
 
     idle_s: Annotated[float, between(0, 7 * DAY_S, "how long a finished VM waits for its next job; 0: none does")] = 0.0
     share: Annotated[Literal["user", "department"], about("whose next job may take the VM")] = "user"
@@ -133,7 +136,7 @@ class Warm(_Config, frozen=True, kw_only=True):
 
 
 class Balance(_Config, frozen=True, kw_only=True):
-    """Which running jobs move to idler hosts (`services.scheduler.core.policies.balance`).  Needs `live_migration`."""
+    """Which running jobs move to idler hosts.  Needs the capability `live_migration`."""
 
     enabled: Annotated[bool, about("whether running jobs are moved")] = False
     high: Annotated[float, positive(1, "share of its cores that a host uses: above it, one of its VMs may go")] = 0.75
@@ -148,7 +151,9 @@ class Balance(_Config, frozen=True, kw_only=True):
 
 
 class BatchPolicy(_Config, frozen=True, kw_only=True):
-    """How a batch department works its queue."""
+    """How a batch department works its queue.  `multi_factor`: settings of the order `multi-factor`; `limits`: what a user
+    may have at once; `leases`: settings of the order `leases`; `balance`: which running jobs move to idler hosts; `warm`: VMs
+    that wait for a next job."""
 
     order: Annotated[PolicyName, about("queue order (docs/reference/policies.md)")] = "first-fit"
     victims: Annotated[PolicyName, about("whose jobs make room (docs/reference/policies.md)")] = (
@@ -157,7 +162,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     on_reclaim: Annotated[OnReclaim, about("what happens to a job whose host is taken")] = "requeue"
     on_term: Annotated[OnTerm, about("what exit 0 after SIGTERM means")] = "stop"
     grace_max_s: Annotated[
-        float | None, about("SIGTERM to SIGKILL that a job may ask for; None: what it has anyway")
+        float | None, about("SIGTERM to SIGKILL that a job may ask for; null: what it has anyway")
     ] = None
     walltime_default_s: Annotated[float, positive(DECADE_S, "time limit of jobs that name none")] = 3600.0
     walltime_max_s: Annotated[float, positive(DECADE_S, "longest time limit of a job")] = 7 * 86400.0
@@ -181,7 +186,7 @@ class BatchPolicy(_Config, frozen=True, kw_only=True):
     ] = 100
     boot_timeout_s: Annotated[float, positive(DAY_S, "from placement until all guests have called")] = 60.0
     save_s: Annotated[
-        float | None, between(0, DAY_S, "time that saving or moving a VM may take; None: `policy.save_s`")
+        float | None, between(0, DAY_S, "time that saving or moving a VM may take; null: `policy.save_s`")
     ] = None
     multi_factor: MultiFactor = MultiFactor()
     services: Annotated[
@@ -310,7 +315,7 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
         between(
             1,
             65_535,
-            "requests that an instance is given at once; None: `schemas.releases.connections`",
+            "requests that an instance is given at once; null: `schemas.releases.connections`",
             why="the ports of an address",
         ),
     ] = None
@@ -351,6 +356,9 @@ class WebPolicy(_Config, frozen=True, kw_only=True):
 
 
 class Department(_Config, frozen=True, kw_only=True):
+    """A department: what it may have of the cluster, and how it works.  `name`: its name, unique in the cloud; `kind`:
+    whether it runs jobs or serves requests."""
+
     name: str
     kind: Literal["batch", "web"]
     # Shares are worked out in floats: twelve of their fifteen digits.
@@ -359,23 +367,23 @@ class Department(_Config, frozen=True, kw_only=True):
     ] = 1.0
     priority: Annotated[int, between(-1_000_000, 1_000_000, "among web departments: higher first")] = 0
     guarantee: Annotated[int, between(0, HOSTS_MAX, "hosts that are kept for it")] = 0
-    maximum: Annotated[int | None, between(0, HOSTS_MAX, "hosts at most; None: the whole cluster")] = None
+    maximum: Annotated[int | None, between(0, HOSTS_MAX, "hosts at most; null: the whole cluster")] = None
     windows: Annotated[
         tuple[str, ...],
         about('other bounds at these hours: "Mon-Fri 08:00-18:00 guarantee 6 maximum 8" (`domain.windows`)'),
     ] = ()
     windows_zone: Annotated[str, about('UTC, or an offset from it: "UTC+02:00"')] = "UTC"
     maximum_cores: Annotated[
-        int | None, between(1, CORES_MAX, "kind batch: cores that running jobs ask for; None: no bound")
+        int | None, between(1, CORES_MAX, "kind batch: cores that running jobs ask for; null: no bound")
     ] = None
     maximum_gpus: Annotated[
-        int | None, between(1, CORES_MAX, "kind batch: GPUs that running jobs ask for; None: no bound")
+        int | None, between(1, CORES_MAX, "kind batch: GPUs that running jobs ask for; null: no bound")
     ] = None
     store_share: Annotated[
         float | None,
         positive(
             1,
-            "part of the object store; None: an equal part of what the others leave",
+            "part of the object store; null: an equal part of what the others leave",
             why="a part of the object store",
         ),
     ] = None
@@ -384,28 +392,29 @@ class Department(_Config, frozen=True, kw_only=True):
 
 
 class Lending(_Config, frozen=True, kw_only=True):
-    """What one department lends another, and how it comes back (docs/reference/lending.md).  `*` is every department.  Of those
-    that name a pair the first one whose hours it is holds; at other hours the pair lends nothing."""
+    """What one department lends another, and how it comes back (docs/reference/lending.md).  Of several contracts of a pair
+    the first one whose hours it is holds; at other hours the pair lends nothing.  `lender`: the department that owns the
+    hosts; `*`: every department; `borrower`: the department that gets them; `*`: every department."""
 
     lender: str
     borrower: str
     hosts: Annotated[
-        int | None, between(0, HOSTS_MAX, "of the lender's own that the borrower has at most; None: all")
+        int | None, between(0, HOSTS_MAX, "of the lender's own that the borrower has at most; null: all")
     ] = None
     notice_s: Annotated[
         float | None,
         positive(
             DAY_S,
-            "notice that the borrower has before one is taken; None: `policy.notice_s`",
+            "notice that the borrower has before one is taken; null: `policy.notice_s`",
             why="no department loses a host without notice",
         ),
     ] = None
     grace_s: Annotated[
-        float | None, between(0, 3600, "SIGTERM to SIGKILL of the borrower's jobs; None: `policy.grace_s`")
+        float | None, between(0, 3600, "SIGTERM to SIGKILL of the borrower's jobs; null: `policy.grace_s`")
     ] = None
     deadline_s: Annotated[
         float | None,
-        between(0, 366 * DAY_S, "an occupied host that its lender wants goes back after this long; None: when idle"),
+        between(0, 366 * DAY_S, "an occupied host that its lender wants goes back after this long; null: when idle"),
     ] = None
     credit: Annotated[
         float, between(0, 100, "host-seconds earned for each host-second given back before it was due")
@@ -415,7 +424,8 @@ class Lending(_Config, frozen=True, kw_only=True):
 
 
 class User(_Config, frozen=True, kw_only=True):
-    """Who may act.  The name is unique in the cloud: it is a token of NATS subjects and names the credential."""
+    """A user.  `name`: unique in the cloud: it is a token of NATS subjects and names the credential; `role`: what the user
+    may do."""
 
     name: str
     department: Annotated[str, about('"operators" for an operator')]
@@ -423,6 +433,8 @@ class User(_Config, frozen=True, kw_only=True):
 
 
 class Policy(_Config, frozen=True, kw_only=True):
+    """Times and tolerances that hold for all departments."""
+
     notice_s: Annotated[
         float, positive(DAY_S, "between a lowered quota and seizure; never 0 (PROTOCOL, quota.changed)")
     ] = 0.3
@@ -438,6 +450,8 @@ class Policy(_Config, frozen=True, kw_only=True):
 
 
 class Limits(_Config, frozen=True, kw_only=True):
+    """Bounds of what jobs may bring and leave."""
+
     script_max_bytes: Annotated[int, between(1, 64 << 20, "size of a job script")] = 1 << 20
     input_max_bytes: Annotated[int, between(1, 1 << 40, "size of a job's inputs")] = 64 << 20
     array_max: Annotated[int, between(1, 1_000_000, "elements of a job array")] = 10_000
@@ -517,10 +531,11 @@ class Power(_Config, frozen=True, kw_only=True):
 
 
 class CloudConfig(_Config, frozen=True, kw_only=True):
-    """The whole content of `config.adopted`.
-
-    `capabilities`: what the hypervisors of this cloud can do beside starting and ending VMs (`domain.capabilities`).  A
-    file cannot set it: it follows from the hypervisor that it names."""
+    """The whole configuration of a cloud, as `config.adopted` has it.  `name`: name of the cloud; `departments`: its
+    departments; `users`: its users; `lending`: lending contracts between departments; `policy`: times that hold for all
+    departments; `limits`: bounds of jobs and their files; `hosts`: which hosts are used, and when one is set apart; `power`:
+    which hosts are reported as candidates for power saving; `capabilities`: what the hypervisor can do beside starting and
+    ending VMs; it follows from the hypervisor, and a file cannot set it."""
 
     name: str
     departments: tuple[Department, ...]

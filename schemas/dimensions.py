@@ -19,18 +19,18 @@ class Dimension(NamedTuple):
     """`field`: of sizes and of every message that is flat; `used`: of a host's answer, what of it is in use; `singular`,
     `plural`: the words for an amount, its unit if it has one.
 
-    Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it); `asked`: what
-    of a job's request is at fault if a limit is too low for it.  `weight`: of `config.BatchPolicy`, what it counts for in a
-    service's share.
+    Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it); `asked`:
+    what of a job's request is at fault if a limit is too low for it.  `weight`: of `config.BatchPolicy`, what it counts for
+    in a service's share.
 
-    OpenNebula: `grain`: its unit in ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs
-    there have asked for, in its; `vm`: the attributes of a VM that has this much.
+    OpenNebula: `grain`: its unit in ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs there have
+    asked for, in its; `vm`: the attributes of a VM that has this much.
 
     Reports: `title`: as a sentence begins with it; `metric`: of Prometheus, with a place for what of it; `scale`: its unit in
     ours; `history`: columns of sums, for what attempts used, the best-effort part of that, and what held hosts had.
 
-    `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.  `scarce`: few hosts have it,
-    so others are placed on those last.  `fixed`: what has it stays where it is (`domain.capabilities`)."""
+    `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.  `scarce`: few hosts have
+    it, so others are placed on those last.  `fixed`: what has it stays where it is (`domain.capabilities`)."""
 
     field: str
     used: str

@@ -38,7 +38,9 @@ AnyFact = Fact | UnknownFact
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True):
-    """`at`: UTC seconds (S6); `cause`: journal position or request id that led to it; `id`: message id, unique."""
+    """All facts of one decision.  `v`: version of this form; `id`: unique id of the message; `writer`: the service that
+    decided; of a scheduler with its department, such as `scheduler.hpc`; `at`: time of the decision, UTC seconds (S6);
+    `cause`: journal position or request id that led to it; `facts`: the facts, in order."""
 
     v: Annotated[int, msgspec.Meta(ge=VERSION)] = VERSION
     id: str

@@ -16,8 +16,10 @@ from schemas.facts import Fact
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """`position`, `index`: place in the journal; `at`: UTC seconds; `kind`: ``noun.verb``; `department`: whom it concerns, or
-    ``site``; `writer`: who wrote the fact."""
+    """A fact, as it is published.  `v`: version of this form; `id`: `<position>.<index>`: an event that is delivered twice
+    has the same id; `position`: number of the envelope in the journal; `index`: number of the fact in its envelope; `at`:
+    time of the decision, UTC seconds; `kind`: which fact it is, as `noun.verb`; `department`: the department that it
+    concerns, or `site`; `writer`: the service that wrote the fact; `fact`: the fact; its fields depend on the kind."""
 
     v: int = 1
     id: str

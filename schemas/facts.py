@@ -57,7 +57,8 @@ from schemas.releases import IMAGE_MAX
 
 
 class LeaderStarted(CustodyFact, frozen=True, kw_only=True, tag="leader.started"):
-    """`instance` names the process, so that a supervisor that has reaped it can say so (X8)."""
+    """A replica of a service has become its leader.  `instance`: name of its process, so that a supervisor can report that
+    process's end (X8)."""
 
     epoch: Count
     instance: str
@@ -73,7 +74,8 @@ class LeaderStopped(CustodyFact, frozen=True, kw_only=True, tag="leader.stopped"
 
 
 class ConfigAdopted(CustodyFact, frozen=True, kw_only=True, tag="config.adopted"):
-    """The whole configuration, the cloud's random id and the number of the custody rules valid from here on (S7, S8)."""
+    """The configuration that is valid from here on (S7).  `cloud`: the random id of this cloud; `custody_rules`: number of
+    the rules of custody that are valid from here on (S8)."""
 
     cloud: str
     custody_rules: int
@@ -81,8 +83,9 @@ class ConfigAdopted(CustodyFact, frozen=True, kw_only=True, tag="config.adopted"
 
 
 class QuotaChanged(CustodyFact, frozen=True, kw_only=True, tag="quota.changed"):
-    """Level: hosts `dept` may keep.  Lower than held is notice, due at `by`; `claimants`: the departments that want those
-    hosts, empty if none does (the cluster shrinks, a window closes)."""
+    """Level: how many hosts a department may keep.  `hosts`: hosts that the department may keep; fewer than it holds is
+    notice.  `by`: when a notice ends, UTC seconds.  `claimants`: the departments that want those hosts, empty if none does
+    (the cluster shrinks, a window closes)."""
 
     dept: DepartmentName
     hosts: Count
@@ -92,12 +95,17 @@ class QuotaChanged(CustodyFact, frozen=True, kw_only=True, tag="quota.changed"):
 
 
 class HostGranted(CustodyFact, frozen=True, kw_only=True, tag="host.granted"):
+    """A free host goes to a department.  `dept`: name of the department that holds it from now on."""
+
     host: str
     dept: DepartmentName
     reason: Reason | None = None
 
 
 class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
+    """The notice has ended, and a host is taken from its holder: attempts there are broken.  `dept`: name of the department
+    that held it."""
+
     host: str
     dept: DepartmentName
     reason: Reason | None = None
@@ -107,10 +115,11 @@ class HostSeized(CustodyFact, frozen=True, kw_only=True, tag="host.seized"):
 
 
 class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"):
-    """Level: hosts wanted in all, never "n more".  `instances` is the web department's instance count behind it; `if_idle`:
-    hosts wanted beside, if they are idle; `prefer`: constraints of jobs that wait, which granted hosts should satisfy; `sizes`:
-    of jobs that wait for something scarce, what they need of a host (field -> amount).  `basis`: what the number of instances
-    goes by, written with the reason."""
+    """Level: how many hosts a department wants.  `hosts`: hosts wanted in all, never "n more"; `instances`: instances of a
+    web department that need them; null for a batch department; `if_idle`: further hosts that are wanted only if they are
+    idle; `prefer`: constraints of waiting jobs, which granted hosts should satisfy; `sizes`: of jobs that wait for something
+    scarce, what they need of a host (field -> amount); `basis`: what the number of instances follows, written with the
+    reason."""
 
     dept: DepartmentName
     hosts: Count
@@ -127,14 +136,17 @@ class DemandChanged(CustodyFact, frozen=True, kw_only=True, tag="demand.changed"
 
 
 class HostReleased(CustodyFact, frozen=True, kw_only=True, tag="host.released"):
+    """A department gives a host back: it drains until it is cleared."""
+
     host: str
     reason: Reason | None = None
 
 
 class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
-    """An attempt opens: rank r runs on hosts[r] with `cores`, `memory_mb` and `gpus` there; `exclusive`: it needs the host
-    empty.  Of an instance: `release` is what it runs (0: what the configuration says), `image` that release's (empty: the
-    site's)."""
+    """An attempt opens: its rank r runs on `hosts[r]`.  `hosts`: names of its hosts, by rank; `cores`: cores on each host;
+    `memory_mb`: memory on each host, in MiB; `gpus`: GPUs on each host; `exclusive`: it needs its hosts empty; `release`: of
+    an instance, the release that it runs; 0: what the configuration says; `image`: of an instance, that release's image;
+    empty: the site's."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -144,21 +156,21 @@ class UnitPlaced(CustodyFact, frozen=True, kw_only=True, tag="unit.placed"):
     gpus: Count = 0
     exclusive: bool = False
     reason: Reason | None = None
-    moved_from: tuple[str, ...] = ()  # where it ran until now, of an attempt that was moved while it ran
+    moved_from: tuple[str, ...] = ()  # of an attempt that was moved while it ran, the hosts where it ran until now
     release: Count = 0
     image: Annotated[str, msgspec.Meta(max_length=IMAGE_MAX)] = ""
 
 
 class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"):
+    """The scheduler ends an attempt.  `disposal`: what becomes of its unit; `why`: the reason for the end."""
+
     unit: UnitId
     attempt: AttemptNumber
     disposal: Disposal
     why: Reason
-    hold: bool = False  # of one that is requeued: it is to be held until a person releases it
-    hold_reason: Reason | None = None  # why, if `hold`
-    cause: Cause | None = (
-        None  # what decisions and accounts go by; it is written with the reason, that of older journals too
-    )
+    hold: bool = False  # of a unit that is requeued: it is held until a person releases it
+    hold_reason: Reason | None = None  # why its unit is held; null: it is not
+    cause: Cause | None = None  # the cause that decisions and accounts follow; written with the reason
 
     def __post_init__(self) -> None:
         if self.cause is None:
@@ -169,6 +181,10 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 
 
 class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"):
+    """A host of OpenNebula belongs to the cloud, or offers something else than before.  `one_id`: its id in OpenNebula;
+    `cores`: cores that it offers; `memory_mb`: memory that it offers, in MiB; `gpus`: GPUs that it offers; `labels`: its
+    labels by name, which constraints of jobs refer to; `cluster`: its cluster in OpenNebula."""
+
     host: str
     one_id: int
     cores: Count
@@ -179,27 +195,37 @@ class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"
 
 
 class HostRemoved(CustodyFact, frozen=True, kw_only=True, tag="host.removed"):
+    """The host no longer belongs to the cloud."""
+
     host: str
 
 
 class HostCleared(CustodyFact, frozen=True, kw_only=True, tag="host.cleared"):
+    """None of the cloud's VMs is left on the host: it is free."""
+
     host: str
 
 
 class HostLost(CustodyFact, frozen=True, kw_only=True, tag="host.lost"):
+    """The host has failed, and attempts there are broken.  `reason`: why it counts as lost, as text."""
+
     host: str
     reason: str
 
 
 class HostQuarantined(CustodyFact, frozen=True, kw_only=True, tag="host.quarantined"):
+    """Nothing is started on the host for a while, because starts have failed there.  `reason`: what failed, as text; `until`:
+    end of the quarantine, UTC seconds."""
+
     host: str
     reason: str
     until: Seconds
 
 
 class HostObserved(PlainFact, frozen=True, kw_only=True, tag="host.observed"):
-    """What the host really uses, as shares of its own cores and memory.  Not a measurement: told when the host has left a band
-    of use for good, and again after a VM was moved to or from it (`services.executor.core.utilisation_reports`)."""
+    """What the host really uses.  Not a measurement: written when the host has left a band of use for good, and again after a
+    VM was moved to or from it.  `cpu`: part of its cores that is in use, 1: all; `memory`: part of its memory that is in use,
+    1: all."""
 
     host: str
     cpu: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
@@ -207,8 +233,9 @@ class HostObserved(PlainFact, frozen=True, kw_only=True, tag="host.observed"):
 
 
 class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
-    """OpenNebula holds VM `vm` for this rank, on HOLD; `host` is where it is to run.  Or, of a VM that was another attempt's
-    and is free for this one (saved, moving, or waiting for a job): from now on it is this rank's (PROTOCOL, VMs)."""
+    """OpenNebula holds a VM for this rank, on HOLD.  Or, of a VM that was another attempt's and is free for this one (saved,
+    moving, or waiting for a job): from now on it is this rank's.  `vm`: OpenNebula's id of the VM; `host`: name of the host
+    where it is to run."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -218,6 +245,8 @@ class VmAllocated(CustodyFact, frozen=True, kw_only=True, tag="vm.allocated"):
 
 
 class VmStarted(CustodyFact, frozen=True, kw_only=True, tag="vm.started"):
+    """The VM of this rank runs."""
+
     unit: UnitId
     attempt: AttemptNumber
     rank: Rank
@@ -227,6 +256,9 @@ SUSPENDED: Final = "suspended"  # `vm.ended.why`
 
 
 class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
+    """The VM of this rank is gone from its host.  `why`: how it ended, as text; `suspended`: it has given its host up and can
+    resume elsewhere."""
+
     unit: UnitId
     attempt: AttemptNumber
     rank: Rank
@@ -234,8 +266,9 @@ class VmEnded(CustodyFact, frozen=True, kw_only=True, tag="vm.ended"):
 
 
 class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
-    """OpenNebula does not allocate a VM for this rank: `failure` by name (docs/reference/opennebula-calls.md), `why` in its
-    words.  Recorded once an attempt; it is tried again all the same, until its scheduler gives it up.  It changes nothing."""
+    """OpenNebula does not allocate a VM for this rank.  Recorded once an attempt; it is tried again all the same, until its
+    scheduler gives it up.  It changes nothing.  `failure`: name of the failure (docs/reference/opennebula-calls.md); `why`:
+    the failure in OpenNebula's words."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -245,8 +278,9 @@ class VmRefused(PlainFact, frozen=True, kw_only=True, tag="vm.refused"):
 
 
 class StartsPaused(PlainFact, frozen=True, kw_only=True, tag="starts.paused"):
-    """Level, until `starts.resumed`: since `since` starts failed on `failed` of the `tried` hosts on which one ended, so it is
-    the site's fault, and no VM is deployed but one that is tried now and then.  `why`: OpenNebula's words."""
+    """Level, until `starts.resumed`: starts fail on so large a part of the hosts that it is the site's fault, and no VM is
+    deployed but one that is tried now and then.  `since`: when the failures began, UTC seconds; `failed`: hosts on which
+    starts failed since then; `tried`: hosts on which a start ended since then; `why`: the failure in OpenNebula's words."""
 
     since: Seconds
     failed: Count
@@ -255,7 +289,7 @@ class StartsPaused(PlainFact, frozen=True, kw_only=True, tag="starts.paused"):
 
 
 class StartsResumed(PlainFact, frozen=True, kw_only=True, tag="starts.resumed"):
-    """VMs are deployed as ever."""
+    """VMs are deployed again.  `why`: what ended the pause, as text."""
 
     why: str
 
@@ -272,7 +306,8 @@ class VmParked(CustodyFact, frozen=True, kw_only=True, tag="vm.parked"):
 
 
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
-    """The guests of all ranks have called: walltime starts.  `addresses[rank]` is where an instance listens."""
+    """The guests of all ranks have called: walltime starts.  `addresses`: by rank, where an instance listens; null for a
+    job."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -280,7 +315,9 @@ class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
 
 
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
-    """`terminated`: before its script ended, the guest had sent it SIGTERM, or the signal that it wished instead."""
+    """The guest reports how its script has ended.  `exit`: exit code of the script; `signal`: number of the signal that ended
+    it, or null; `seconds`: how long it ran; `note`: remark of the guest, for people; `terminated`: the guest had sent the
+    script SIGTERM, or the signal chosen for it, before it ended."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -294,9 +331,10 @@ class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.repor
 
 
 class AttemptMeasured(PlainFact, frozen=True, kw_only=True, tag="attempt.measured"):
-    """What guests said last, before their VMs were gone, of an attempt that ended without a report, or that has several ranks:
-    CPU time of all ranks that said it, and the peak of that which needed most.  Both since the VM began, so with the attempts
-    that it went on from.  `ranks`: how many said it; `heard_at`: when the first of these words was heard."""
+    """Use of an attempt that ended without a report, or that has several ranks: the last values that guests reported before
+    their VMs were gone.  All since the VM began, so with the attempts that it continued from.  `cpu_seconds`: CPU time of all
+    ranks that reported; `max_rss_mb`: most memory of one rank, in MiB; `ranks`: how many ranks reported; `heard_at`: when the
+    first of these reports arrived, UTC seconds."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -309,7 +347,8 @@ class AttemptMeasured(PlainFact, frozen=True, kw_only=True, tag="attempt.measure
 class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.reported"):
     """What the unit's latest attempt has done until now is safe (`custody.checkpoints` says when it counts).
 
-    `payload`: object-store key of the files that the next attempt gets, empty if the job keeps its state itself."""
+    `payload`: object-store key of the files that the next attempt gets, empty if the job keeps its state itself; `files`:
+    number of files of the checkpoint; `size_bytes`: size of these files together, in bytes."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -322,7 +361,9 @@ class CheckpointReported(PlainFact, frozen=True, kw_only=True, tag="checkpoint.r
 
 
 class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"):
-    """A person's word on a web department: a minimum, an exact number, until when; both None drops them."""
+    """A person sets the number of instances of a web department; without `minimum` and `exact` the load alone decides again.
+    `minimum`: at least this many instances; `exact`: exactly this many; `until`: until when that holds, UTC seconds; null:
+    until it is changed."""
 
     dept: DepartmentName
     user: str
@@ -333,8 +374,9 @@ class ScaleRequested(PlainFact, frozen=True, kw_only=True, tag="scale.requested"
 
 
 class HostCordoned(CustodyFact, frozen=True, kw_only=True, tag="host.cordoned"):
-    """Nothing new is placed there, what runs there stays; the last word counts.  `drain`: it is to become empty, too; with
-    `until` what still runs there then is ended."""
+    """Nothing new is placed on the host, and what runs there stays; the last such fact counts.  `reason`: why, in a person's
+    words; `drain`: the host is to become empty, too; `until`: of a drain, when what still runs there is ended, UTC seconds;
+    null: nothing is ended."""
 
     host: str
     reason: str
@@ -344,12 +386,16 @@ class HostCordoned(CustodyFact, frozen=True, kw_only=True, tag="host.cordoned"):
 
 
 class HostUncordoned(CustodyFact, frozen=True, kw_only=True, tag="host.uncordoned"):
+    """The host returns to use.  `reason`: why, in a person's words."""
+
     host: str
     reason: str
     user: str
 
 
 class DepartmentClosed(CustodyFact, frozen=True, kw_only=True, tag="department.closed"):
+    """A department that is no longer in the configuration has nothing left."""
+
     dept: DepartmentName
 
 

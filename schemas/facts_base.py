@@ -57,12 +57,17 @@ class Disposal(StrEnum):
 
 
 class AnyKind(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every fact is."""
+    """What every fact is.  `kind`: which fact it is, as `noun.verb`."""
 
 
 class CustodyFact(AnyKind, frozen=True, kw_only=True):
+    """A fact by which it is decided whose a host or a VM is.  `custody`: true: a reader that does not know this kind of fact
+    must stop."""
+
     custody: bool = True
 
 
 class PlainFact(AnyKind, frozen=True, kw_only=True):
+    """Any other fact.  `custody`: false: a reader that does not know this kind of fact may ignore it."""
+
     custody: bool = False

@@ -18,7 +18,8 @@ RELEASES_MAX: Final = 8  # of which instances answer at one time: each deploy du
 
 
 class Answers(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests that a release's instances answered, and how many of them with 5xx, or by breaking the connection."""
+    """Requests that a release's instances answered.  `answered`: requests that its instances answered; `errors`: requests
+    that they answered with 5xx, or by breaking the connection."""
 
     release: Count
     answered: Count
@@ -26,14 +27,17 @@ class Answers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
-    """Signals, condensed to at most one of these a second: means of `samples` over [start, end); levels, if start = end.
+    """Signals, condensed to at most one of these a second: means over the time from `start` to `end`; levels, if these are
+    equal.
 
-    `utilisation`: of the instances in service (None: not reported).  `requests_per_s`: of the whole department, of which an
-    instance is to serve `requests_per_instance` (None: the configuration's).  `load_by`: the users whose word these are, at
-    most `AUTHORS_MAX`: without it they would be others.  `claim`: instances that `claim_by` wants, by its own word.
-    `quiet`: the instances in service with the fewest open sessions, the fewest first, at most `QUIET_MAX`.  `answers`: what
-    instances answered in the `answers_s` before the fact, by release; only while a release is watched, or if some of it
-    were errors."""
+    `start`: start of the observation, UTC seconds; `end`: its end, UTC seconds; `utilisation`: mean of the instances in
+    service, 1: all their cores were busy; null: not reported; `samples`: number of signals in it; `requests_per_s`: requests
+    per second of the whole department; null: not reported; `requests_per_instance`: requests per second that an instance is
+    to serve; null: as configured; `load_by`: users whose signals these are,  if others usually report;
+    `claim`: instances that a ready claim asks for; `claim_by`: the user who claims them; `quiet`: the instances in service
+    with the fewest open sessions, the fewest first; `answers`: answers of instances in the last
+    `answers_s`, by release; only while a release is watched, or if some of them were errors; `answers_s`: the time over which
+    `answers` were counted, in seconds."""
 
     dept: DepartmentName
     start: Seconds
@@ -51,14 +55,14 @@ class LoadObserved(PlainFact, frozen=True, kw_only=True, tag="load.observed"):
 
 
 class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.draining"):
-    """No new session goes to this instance: it stops when its open ones have ended (`instance.reported`), at `until` at the
-    latest.  Its attempt is live until it is closed."""
+    """No new session goes to this instance: it stops when its open ones have ended (`instance.reported`).  Its attempt is
+    live until it is closed.  `until`: when it stops at the latest, UTC seconds."""
 
     unit: UnitId
     attempt: AttemptNumber
     until: Seconds
     reason: Reason
-    release: Count | None = None  # that takes its place, if it is for that; written with the reason
+    release: Count | None = None  # the release whose instance replaces it; null: it is not replaced
 
     def __post_init__(self) -> None:
         if self.release is None and isinstance(self.reason, Rolling):
@@ -66,11 +70,15 @@ class InstanceDraining(CustodyFact, frozen=True, kw_only=True, tag="instance.dra
 
 
 class InstanceReported(CustodyFact, frozen=True, kw_only=True, tag="instance.reported"):
-    """A word on an instance, of a load balancer (`user`) or of its guest (`by`).  `drained`: it drains, and no session is open
-    there.  `unready`: its health check fails, and `why` is the last answer; `ready`: it passes again; before its `began` a
-    guest says so of a start that takes long.  `ended`, by its guest: its program has ended by itself, with exit code `exit` or
-    by `signal`, or killed because its memory was full (`oom`); `said`: the last lines that it wrote.
-    In old journals also `unreachable` (the check has failed for the department's `unreachable_s`) and `reachable`."""
+    """A load balancer or a guest reports on an instance.  In old journals also that its load balancer has not reached it for
+    the department's `unreachable_s`, or reaches it again.
+
+    `state`: `drained`: it drains, and no session is open there; `unready`: its health check fails, or, before it has begun,
+    it takes long to start; `ready`: the check passes again; `ended`: its program has ended by itself; `user`: the load
+    balancer's user; empty: its guest reports; `by`: whether a load balancer or the guest reports; `why`: of `unready`, the
+    last answer of the health check; `exit`: of `ended`, the exit code; `signal`: of `ended`, number of the signal that ended
+    it; `oom`: of `ended`, whether it was killed because its memory was full; `said`: of `ended`, the last lines that it
+    wrote."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -85,9 +93,9 @@ class InstanceReported(CustodyFact, frozen=True, kw_only=True, tag="instance.rep
 
 
 class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requested"):
-    """A manager's word: instances of `dept` are to run `content`, as release number `release` of the department (they grow).
-    At most `max_unavailable` fewer than are wanted serve meanwhile, at most `max_surge` more run; one that has served for less
-    than `min_ready_s` does not count as serving (null: the department's)."""
+    """A manager deploys a release.  `release`: its number in the department; they grow; `content`: what its instances run;
+    `max_unavailable`: how many fewer than are wanted may serve meanwhile; `max_surge`: how many more than are wanted may run
+    meanwhile; `min_ready_s`: an instance counts as serving after this many seconds; null: the department's."""
 
     dept: DepartmentName
     release: Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -100,9 +108,9 @@ class ReleaseRequested(CustodyFact, frozen=True, kw_only=True, tag="release.requ
 
 
 class ReleaseChanged(CustodyFact, frozen=True, kw_only=True, tag="release.changed"):
-    """Level: how far the department's release is.  `rolling`: instances are replaced by ones of it; `complete`: all run it;
-    `rolled_back`: it did not come up, and release `back_to` is wanted again; `stopped`: it did not come up, and there is
-    none to go back to: nothing more is started until a person says something."""
+    """Level: how far the department's release is.  `state`: `rolling`: instances are replaced by ones of it; `complete`: all
+    run it; `rolled_back`: it did not come up, and release `back_to` is wanted again; `stopped`: it did not come up, there is
+    none to go back to, and nothing more is started until a person acts; `back_to`: release that is wanted again; 0: none."""
 
     dept: DepartmentName
     release: Count

@@ -16,16 +16,17 @@ from schemas.reasons import Reason
 
 
 class Dependency(msgspec.Struct, frozen=True, kw_only=True):
-    """sbatch's -d: `condition` on how `job` ends."""
+    """sbatch's -d: a condition on how another job ends.  `condition`: `afterok`: it succeeded; `afternotok`: it failed;
+    `afterany`: it ended; `after`: it has begun; `job`: that job or array element."""
 
     condition: Literal["afterok", "afternotok", "afterany", "after"]
     job: UnitId
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is a lease (InterGrid, 4): its duration is the job's walltime.  `start_at`: when a local lease (all but
-    best-effort) begins; admission fixes it, also for deadline and immediate ones.  `deadline_at`: by when a deadline lease
-    has to be over."""
+    """A job that is a lease (InterGrid, 4): its duration is the job's walltime.  `kind`: kind of the lease; all but
+    `best-effort` have a time slot; `start_at`: when its time slot begins, UTC seconds; admission fixes it, also for deadline
+    and immediate leases; `deadline_at`: when a deadline lease has to be over, UTC seconds."""
 
     kind: Literal["advance", "deadline", "immediate", "best-effort"]
     start_at: Seconds = 0.0
@@ -38,7 +39,9 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
-    """A job, or an array of jobs (`array` lists the indices; the units are then ``<job>_<index>``)."""
+    """A job, or an array of jobs, whose units are then `<job>_<index>`.  `name`: name of the job, for people; `array`:
+    indices of an array's elements; empty: no array; `after`: jobs that it waits for; `held`: it does not start until it is
+    released."""
 
     job: JobId
     dept: DepartmentName
@@ -46,33 +49,34 @@ class JobSubmitted(CustodyFact, frozen=True, kw_only=True, tag="job.submitted"):
     name: str
     payload: str  # object-store key of script, arguments, environment, input files
     nodes: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 1
-    cores: Count = 1  # on each node
-    memory_mb: Count = 256  # on each node
-    gpus: Count = 0  # on each node
+    cores: Count = 1  # cores on each host
+    memory_mb: Count = 256  # memory on each host, in MiB
+    gpus: Count = 0  # GPUs on each host
     exclusive: bool = False
     tasks: int = 1
     cpus_per_task: int = 1
     walltime_s: Seconds
     priority: int = 0
     retries: int = 0  # attempts that may fail with an exit code before the job is final
-    on_reclaim: OnReclaim | None = None  # None: the department's
+    on_reclaim: OnReclaim | None = None  # null: the department's
     array: tuple[Index, ...] = ()
     throttle: int = 0  # array elements that may run at once; 0: no limit
     after: tuple[Dependency, ...] = ()
     held: bool = False
-    request: str = ""  # client request id, for idempotency
-    service: str = ""  # of the department's services, the one that the job belongs to
-    best_effort: bool = False  # runs only on what production leaves, and makes way for it
-    short: bool = False  # declared short, whatever its walltime
-    lease: Lease | None = None  # it is one; a best-effort lease has `best_effort` as well
-    quality: str = ""  # its quality of service, of those of the department
-    constraint: str = ""  # hosts with these labels (`domain.constraints`); empty: any
-    on_term: OnTerm | None = None  # None: the department's
-    grace_s: Seconds | None = None  # SIGTERM to SIGKILL; None: the department's
+    request: str = ""  # id that the client chose: repeating the request adds no job
+    service: str = ""
+    best_effort: bool = False  # it runs on what production leaves, and makes way for it
+    short: bool = False  # it counts as short, whatever its time limit
+    lease: Lease | None = None  # of a job that is a lease; a best-effort lease has `best_effort` as well
+    quality: str = ""
+    constraint: str = ""  # labels that its hosts must have (`domain.constraints`); empty: any host
+    on_term: OnTerm | None = None  # null: the department's
+    grace_s: Seconds | None = None  # time from SIGTERM to SIGKILL, in seconds; null: the department's
 
 
 class JobHeld(CustodyFact, frozen=True, kw_only=True, tag="job.held"):
-    """By a user; or, with `user` empty, for `reason`: its scheduler asked for it (`attempt.closed`)."""
+    """A job does not start until it is released.  `user`: who holds it; empty: its scheduler asked for it (`attempt.closed`);
+    `reason`: why, if its scheduler asked for it."""
 
     job: UnitId
     user: str
@@ -87,12 +91,14 @@ class JobResumed(CustodyFact, frozen=True, kw_only=True, tag="job.resumed"):
 
 
 class JobCancelled(CustodyFact, frozen=True, kw_only=True, tag="job.cancelled"):
+    """A job is cancelled.  `user`: who cancelled it; empty: a lease whose time has passed."""
+
     job: UnitId
     user: str
 
 
 class _ArrayFact(CustodyFact, frozen=True, kw_only=True):
-    """Of these elements of the array `job`, by a person."""
+    """A person's request about elements of an array.  `elements`: indices and ranges of them, such as `1-100:2,107`."""
 
     job: JobId
     dept: DepartmentName
@@ -101,15 +107,15 @@ class _ArrayFact(CustodyFact, frozen=True, kw_only=True):
 
 
 class ArrayHeld(_ArrayFact, frozen=True, kw_only=True, tag="array.held"):
-    """`job.held` of these elements of the array `job`, by a person."""
+    """`job.held` for several elements of an array."""
 
 
 class ArrayResumed(_ArrayFact, frozen=True, kw_only=True, tag="array.resumed"):
-    """`job.resumed` of these elements."""
+    """`job.resumed` for several elements of an array."""
 
 
 class ArrayCancelled(_ArrayFact, frozen=True, kw_only=True, tag="array.cancelled"):
-    """`job.cancelled` of these elements."""
+    """`job.cancelled` for several elements of an array."""
 
 
 Held: TypeAlias = JobHeld | ArrayHeld
@@ -120,7 +126,7 @@ OfJobs: TypeAlias = Held | Resumed | Cancelled
 
 
 class LeaseExtended(PlainFact, frozen=True, kw_only=True, tag="lease.extended"):
-    """The lease lasts `walltime_s` in all, also if it runs."""
+    """A lease lasts longer, also if it runs.  `walltime_s`: how long it lasts in all, in seconds."""
 
     job: JobId
     walltime_s: Seconds

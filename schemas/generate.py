@@ -15,7 +15,6 @@ Rules
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -28,6 +27,7 @@ from schemas import examples, facts, requests, signals
 from schemas.asyncapi import asyncapi
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
+from schemas.descriptions import schema_components
 from schemas.envelope import Envelope
 from schemas.events import Event
 
@@ -36,22 +36,12 @@ BASE: Final = "urn:phoenix-cloud:schemas:"
 DIRECTORY: Final = Path(__file__).resolve().parent
 
 
-def tidy(schema: Any) -> Any:
-    """Descriptions without the indentation of the source."""
-    if isinstance(schema, Mapping):
-        return {
-            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else tidy(value)
-            for key, value in schema.items()
-        }
-    return [tidy(item) for item in schema] if isinstance(schema, list | tuple) else schema
-
-
 def document(
-    name: str, description: str, roots: Mapping[str, Any], shown: Mapping[str, Iterable[Any]]
+    name: str, description: str, roots: Mapping[str, Any], shown: Mapping[str, Iterable[Any]], *, sent: bool = False
 ) -> dict[str, Any]:
-    """One schema file: anything of `roots` (title -> type); `shown`: examples by title."""
-    refs, components = msgspec.json.schema_components(list(roots.values()), ref_template="#/$defs/{name}")
-    definitions: dict[str, Any] = tidy(components)
+    """One schema file: anything of `roots` (title -> type); `shown`: examples by title; `sent`: the server sends it."""
+    asked, answered = ((), roots.values()) if sent else (roots.values(), ())
+    refs, definitions = schema_components(asked, "#/$defs/{name}", sent=answered)
     for (title, _), ref in zip(roots.items(), refs, strict=True):
         target = definitions[ref["$ref"].rpartition("/")[2]] if "$ref" in ref else None
         if target is not None and title in shown:
@@ -94,6 +84,7 @@ def _replies() -> dict[str, Any]:
         "Answers to requests: the named struct with ok true, or Failed. x-replies: which is which.",
         {cls.__name__: cls for cls in classes},
         _by_class(examples.REPLIES),
+        sent=True,
     )
     return {**made, "x-replies": {kind: f"#/$defs/{cls.__name__}" for kind, (_, cls) in requests.REQUESTS.items()}}
 
@@ -143,7 +134,7 @@ def documents() -> dict[str, dict[str, Any]]:
                 "AuditBatch": [examples.AUDIT],
             },
         ),
-        "asyncapi.json": tidy(asyncapi()),
+        "asyncapi.json": asyncapi(),
     }
 
 

@@ -24,8 +24,9 @@ CPU_MAX_S: Final = 1e12
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guest reports (`POST usage`): `utilisation` of the cores that it may use, mean over the last `interval_s`; at 1.0
-    all of them were busy."""
+    """How busy an instance was, as its guest reports it.  `utilisation`: CPU time over the time of the cores that it may use,
+    mean over the last `interval_s`; 1: all of them were busy; `interval_s`: how long was measured, in seconds; `memory_mb`:
+    memory in use, in MiB; null: not measured."""
 
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     interval_s: Annotated[float, Meta(gt=0, le=INTERVAL_MAX_S)] = 1.0
@@ -33,15 +34,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestUsage(Usage, frozen=True, kw_only=True):
-    """With whether the program's health check passes, and what it answered last if not; null: the guest does not look.  That is
-    for the door, which hands the rest on."""
+    """How busy an instance was, and whether its health check passes (`POST usage`).  `ready`: whether it passes; null: the
+    guest does not check; `answer`: its last answer if it fails, as text."""
 
     ready: bool | None = None
     answer: Annotated[str, Meta(max_length=WHY_MAX)] = ""
 
 
 class Measured(Usage, frozen=True, kw_only=True):
-    """The same of a rank; `at`: when the door heard it, UTC seconds."""
+    """How busy an instance was, with its name.  `at`: when admission received it, UTC seconds."""
 
     unit: UnitId
     attempt: AttemptNumber
@@ -55,8 +56,8 @@ class Measures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the guest of a job reports (`POST used`): CPU time of everything that has run in this VM for it, and the most memory
-    that it was seen to have."""
+    """What a job has used, as its guest reports it (`POST used`).  `cpu_seconds`: CPU time of everything that has run in this
+    VM for the job, in seconds; `max_rss_mb`: the most memory that it was seen to have, in MiB; null: not measured."""
 
     cpu_seconds: Annotated[float, Meta(ge=0, le=CPU_MAX_S)]
     max_rss_mb: Annotated[float, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None

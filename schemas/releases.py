@@ -57,9 +57,10 @@ def health_path_fits(path: str) -> bool:
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """`image`: what the VM boots, at a site's OpenNebula the name of an image, elsewhere a label that the program sees as
-    `PHOENIX_IMAGE`.  `command`: empty is the guest's default web program.  `secrets`: environment variable -> name of a secret,
-    whose value the door hands to the guest alone (docs/reference/web.md)."""
+    """What the instances of a web department run.  `image`: what the VM boots: at a site's OpenNebula the name of an image,
+    elsewhere a label that the program sees as `PHOENIX_IMAGE`; `command`: program and arguments; empty: the guest's default
+    web program; `environment`: environment variables of the program; `secrets`: environment variable -> name of a secret,
+    whose value only the guest receives (docs/reference/web.md); `health_path`: path of the health check."""
 
     image: Annotated[str, Meta(max_length=IMAGE_MAX)] = ""
     command: Annotated[tuple[Text, ...], Meta(max_length=4096)] = ()

@@ -77,7 +77,8 @@ Instant = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]  # UTC seconds since 1970
 
 
 class LeaseOffer(Message, frozen=True, kw_only=True):
-    """A lease that would have been granted when this was written: the same but for what is named here."""
+    """A lease that would have been granted when this was written: the same but for what is named here.  `nodes`: number of
+    hosts; `start_at`: start, UTC seconds; `end_at`: end, UTC seconds."""
 
     nodes: int
     start_at: Instant
@@ -85,8 +86,9 @@ class LeaseOffer(Message, frozen=True, kw_only=True):
 
 
 class LeaseRefusal(Message, frozen=True, kw_only=True):
-    """Of a lease that collides: from when on (`at`) with which, and what would be granted instead.  `earliest`: the same size
-    at the first time; `smaller`: fewer nodes at the wanted time; `latest_end_at`: how far it could be extended."""
+    """Why a lease collides with others, and what would be granted instead.  `at`: from when on it collides, UTC seconds;
+    `collides_with`: the leases with which it collides; `earliest`: the same size at the first possible time; `smaller`: fewer
+    nodes at the wanted time; `latest_end_at`: how far it could be extended, UTC seconds."""
 
     at: Instant
     collides_with: tuple[str, ...] = ()
@@ -96,7 +98,8 @@ class LeaseRefusal(Message, frozen=True, kw_only=True):
 
 
 class Error(Message, frozen=True, kw_only=True):
-    """Why not.  `field`: the part of the request that is wrong, if one is.  `lease`: of a lease that collides with others."""
+    """Why a request was refused.  `code`: kind of the refusal; `field`: the part of the request that is wrong; null: none in
+    particular; `message`: the refusal as a sentence; `lease`: of a lease that collides with others, the alternatives."""
 
     code: ErrorCode
     field: str | None = None
@@ -105,17 +108,21 @@ class Error(Message, frozen=True, kw_only=True):
 
 
 class Failed(Message, frozen=True, kw_only=True):
+    """The request was refused, and nothing was changed.  `ok`: false; `error`: why."""
+
     ok: Literal[False] = False
     error: Error
 
 
 class Done(Message, frozen=True, kw_only=True):
+    """The request was granted."""
+
     ok: Literal[True] = True
 
 
 class Submitted(Message, frozen=True, kw_only=True):
-    """`units`: 1, or the number of array elements.  `claim_waits_s`: of a job with a grace of its own, how long the department
-    that claims a host of it may wait for it."""
+    """The job is in the journal.  `job`: its number; `units`: 1, or the number of array elements; `claim_waits_s`: of a job
+    with a grace time of its own, how long a department that claims one of its hosts may have to wait, in seconds."""
 
     ok: Literal[True] = True
     job: str
@@ -124,23 +131,27 @@ class Submitted(Message, frozen=True, kw_only=True):
 
 
 class JobResult(Message, frozen=True, kw_only=True, omit_defaults=True):
+    """The result for one job of the request.  `job`: the job or array element; `ok`: whether it was changed; `error`: why
+    not."""
+
     job: str
     ok: bool
     error: Error | None = None
 
 
 class JobResults(Message, frozen=True, kw_only=True):
-    """One result for each job of the request, in its order."""
+    """One result for each job of the request.  `results`: in the order of the request."""
 
     ok: Literal[True] = True
     results: tuple[JobResult, ...]
 
 
 class Instance(Message, frozen=True, kw_only=True):
-    """`state`: starting (it boots, and has no address), running (in service), draining (no new session goes there; without an
-    address it is over, and only its VM runs off).  `drains_until`: then it is stopped at the latest, UTC seconds.
-    `release`: what it runs, which says its `health_path` and its `connections`: requests that it is given at a time.
-    `problem`: why it cannot boot, if the door knows: a secret that is missing."""
+    """An instance of a web department.  `address`: where it listens, `host:port`; null: it has not begun; `state`:
+    `starting`: it boots; `running`: it is in service; `draining`: no new session goes there, and without an address only its
+    VM is left; `cores`: cores of the instance; `release`: the release that it runs; `drains_until`: when it is stopped at the
+    latest, UTC seconds; `health_path`: path of its health check; `connections`: requests that it is given at a time;
+    `problem`: why it cannot boot, such as a missing secret; empty: no problem is known."""
 
     unit: str
     attempt: int
@@ -156,7 +167,10 @@ class Instance(Message, frozen=True, kw_only=True):
 
 
 class Instances(Message, frozen=True, kw_only=True):
-    """With what the department says of its load balancer, so that no client keeps a copy of the policy."""
+    """The instances of a web department, and the settings of the department that its load balancer needs.  `instances`: the
+    instances, also those that start or drain; `drain_s`: time that an instance has to finish its requests, in seconds;
+    `unreachable_s`: an instance whose health check has failed for this long is replaced, in seconds; 0: never; `health_path`:
+    path of the health check."""
 
     ok: Literal[True] = True
     instances: tuple[Instance, ...]
@@ -166,7 +180,9 @@ class Instances(Message, frozen=True, kw_only=True):
 
 
 class LeaseGranted(Message, frozen=True, kw_only=True):
-    """A lease that was accepted or extended.  Best-effort ones have no times.  `warning`: what could still keep it waiting."""
+    """A lease that was accepted or extended.  `lease`: number of the lease's job; `kind`: kind of the lease; `nodes`: number
+    of hosts; `start_at`: start, UTC seconds; null for `best-effort`; `end_at`: end, UTC seconds; null for `best-effort`;
+    `warning`: what could still keep it waiting; empty: nothing."""
 
     ok: Literal[True] = True
     lease: str
@@ -178,7 +194,9 @@ class LeaseGranted(Message, frozen=True, kw_only=True):
 
 
 class ConfigApplied(Message, frozen=True, kw_only=True):
-    """`late_leases`: a line for each accepted lease that the configuration does not keep; of a dry run, would not keep."""
+    """The configuration is adopted, or, of a dry run, could be.  `position`: position of the fact in the journal; of a dry
+    run, the last position that was considered; `late_leases`: a line for each accepted lease that the configuration does not
+    keep, or of a dry run would not keep."""
 
     ok: Literal[True] = True
     position: int
@@ -189,14 +207,18 @@ class ConfigApplied(Message, frozen=True, kw_only=True):
 
 
 class InputFile(Request, frozen=True, kw_only=True):
-    """A file to be there, under this relative name, before the script starts."""
+    """A file that is there before the script starts.  `name`: relative path in the job's directory; `data`: content, in JSON
+    as base64."""
 
     name: FilePath
     data: bytes
 
 
 class StoredSignal(Message, frozen=True, kw_only=True):
-    """`JobSignal` as the object store has it: its readers ignore fields of a newer version."""
+    """A signal that is sent to the job before its time limit ends it, and instead of SIGTERM when it is stopped for another
+    reason, as the object store has it: its readers ignore fields of a newer version.  `number`: number of the signal;
+    `before_s`: how long before the time limit, in seconds; `script`: it is sent to the script alone, else to the processes
+    that the script has started (as in Slurm)."""
 
     number: Annotated[int, Meta(ge=1, le=64)]
     before_s: Annotated[float, Meta(ge=0, le=65535)] = 60.0
@@ -204,18 +226,39 @@ class StoredSignal(Message, frozen=True, kw_only=True):
 
 
 class JobSignal(StoredSignal, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A signal that is sent to the job `before_s` seconds before its time limit ends it, and instead of SIGTERM when it is
-    stopped for another reason.  `script`: it is sent to the script alone, else to what the script has started (as Slurm)."""
+    """A signal that is sent to the job before its time limit ends it, and instead of SIGTERM when it is stopped for another
+    reason."""
 
 
 class JobSubmit(Request, frozen=True, kw_only=True):
-    """A job or an array of jobs.  `script` or `argv` or both (then `argv` are the script's arguments).
+    """A job or an array of jobs.  It needs `script`, `argv`, or both.  Cores on each node are ceil(tasks / nodes) ·
+    cpus_per_task.
 
-    `nodes` null: one node if it all fits the largest host, else the fewest that do.  Cores on each node are
-    ceil(tasks / nodes) · cpus_per_task; `memory_mb` is for each node, and 0 all of it, of the smallest host that has the cores.
-    Without it a node has `memory_per_core_mb` for each core, or as much as the department says.  `gpus` are in all,
-    as many on each node; `gpus_per_node` on each.  `priority` above 0 is for managers and operators.
-    """
+    `name`: name of the job, for people; `script`: the script, as text; null: `argv` is the command; `argv`: command with its
+    arguments; with a script, the script's arguments; `environment`: environment variables by name; `tasks`: number of tasks
+    in all; `nodes`: number of hosts; null: one if it all fits the largest host, else the fewest that are enough;
+    `cpus_per_task`: cores for each task.
+
+    `memory_mb`: memory on each node, in MiB; 0: all of the smallest host that has the cores; null: by `memory_per_core_mb`;
+    `memory_per_core_mb`: memory for each core of a node, in MiB; null: as the department says; `gpus`: GPUs in all, as many
+    on each node; `gpus_per_node`: GPUs on each node, instead of `gpus`; `exclusive`: its hosts run nothing else.
+
+    `walltime_s`: time limit of an attempt, in seconds; null: the department's default; `priority`: the job's own priority;
+    above 0 for managers and operators only; `retries`: attempts that may fail with an exit code before the job has failed;
+    `on_reclaim`: what happens to the job when its host is taken; null: the department's; `on_term`: whether exit 0 after
+    SIGTERM means that the script was stopped or has completed; null: the department's; `grace_s`: time from SIGTERM to
+    SIGKILL, in seconds; null: the department's; `signal`: a signal before the time limit, and instead of SIGTERM; null: none.
+
+    `array`: indices of an array's elements, such as `1-100:2%5`: at most 5 run at once; null: no array; `after`: jobs that it
+    waits for, such as `afterok:17`; null: none; `held`: it does not start until it is released; `service`: the department's
+    service that the job belongs to; empty: none; `best_effort`: it runs on what production leaves, and makes way for it;
+    `short`: it counts as short whatever its time limit; `quality`: quality of service; empty: the department's default;
+    `constraint`: labels that its hosts must have; empty: any host.
+
+    `directory`: working directory; null: one of its own; `stdout`: file in which clients save its standard output; `%j` is
+    its number; null: the client chooses; `stderr`: file in which clients save its standard error; null: the client chooses;
+    `stdin`: file for its standard input; null: empty; `inputs`: files that are there before the script starts; `keep`:
+    patterns of files that are stored when the script has ended."""
 
     request: RequestId = ""
     name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "job"
@@ -257,18 +300,27 @@ class JobSubmit(Request, frozen=True, kw_only=True):
 
 
 class JobsNamed(Request, frozen=True, kw_only=True):
-    """Jobs (``17``: with all its elements) or elements (``17_3``)."""
+    """Jobs to change.  `jobs`: jobs (`17`: with all its elements) or array elements (`17_3`)."""
 
     jobs: Annotated[tuple[JobId, ...], Meta(min_length=1, max_length=JOBS_MAX)]
 
 
 class LeaseCreate(Request, frozen=True, kw_only=True):
-    """Machines for a time: `nodes` different hosts, on each `cores`, `memory_mb` and `gpus`, for `duration_s`.
+    """Machines for a time.  Without `script` and `argv` they are held until the end; with them the lease also ends when they
+    do.
 
-    `advance`: from `start_at` on.  `deadline`: at the earliest time from `start_at` (or now) on, over by `deadline_at`.
-    `immediate`: now, or refused.  `best-effort`: when there is room, and it makes way for the others.
-    Without `script` and `argv` the machines are held until the end; with them it also ends when they do.
-    """
+    `name`: name of the lease, for people; `kind`: `advance`: from `start_at` on; `deadline`: at the earliest possible time,
+    over by `deadline_at`; `immediate`: now, or refused; `best-effort`: when there is room, and it makes way for the others;
+    `duration_s`: how long it lasts, in seconds; `start_at`: of `advance`, the start; of `deadline`, the earliest start; UTC
+    seconds; null: now; `deadline_at`: of `deadline`, when it has to be over, UTC seconds; `nodes`: number of different hosts;
+    `cores`: cores on each host; `memory_mb`: memory on each host, in MiB; null: as the department says; `gpus`: GPUs on each
+    host; `exclusive`: its hosts run nothing else.
+
+    `script`: a script that runs on the first host; null: none; `argv`: command with its arguments, or the script's arguments;
+    `environment`: environment variables by name; `directory`: working directory; null: one of its own; `stdout`: file in
+    which clients save its standard output; null: the client chooses; `stderr`: file in which clients save its standard error;
+    null: the client chooses; `inputs`: files that are there before the script starts; `keep`: patterns of files that are
+    stored when the script has ended."""
 
     request: RequestId = ""
     name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "lease"
@@ -317,7 +369,9 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
 
 
 class LeaseExtend(Request, frozen=True, kw_only=True):
-    """Longer by `by_s`, or up to `until_at`.  Asked again, `until_at` changes nothing; `by_s` needs a `request` for that."""
+    """A longer lease: give `by_s` or `until_at`.  `lease`: number of the lease's job; `by_s`: how much longer, in seconds;
+    repeating it without `request` extends the lease again; `until_at`: its new end, UTC seconds; repeating it changes
+    nothing."""
 
     lease: JobId
     by_s: Duration | None = None
@@ -326,26 +380,32 @@ class LeaseExtend(Request, frozen=True, kw_only=True):
 
 
 class LeaseNamed(Request, frozen=True, kw_only=True):
+    """A lease to end.  `lease`: number of the lease's job."""
+
     lease: JobId
 
 
 class HostNamed(Request, frozen=True, kw_only=True):
+    """A host to cordon or to return to use.  `reason`: why, for people."""
+
     host: HostName
     reason: Text = ""
 
 
 class HostDrain(HostNamed, frozen=True, kw_only=True):
-    """`deadline_s` from now on, what still runs there is ended; without it, nothing is."""
+    """A host to empty.  `deadline_s`: what still runs there after this many seconds is ended; null: nothing is ended."""
 
     deadline_s: Annotated[float, Meta(ge=0, le=WALLTIME_MAX_S)] | None = None
 
 
 class InstanceList(Request, frozen=True, kw_only=True):
-    """The web department of the subject or the path."""
+    """A request for the instances of the web department in the subject or path."""
 
 
 class InstanceReport(Request, frozen=True, kw_only=True):
-    """A load balancer's word on an instance of its department (`facts.InstanceReported`).  Said again, it changes nothing."""
+    """A load balancer reports on an instance of its department.  Repeating it changes nothing.  `state`: `drained`: no
+    session is open there any more; `unready`: its health check fails; `ready`: the check passes again; `why`: of `unready`,
+    the last answer of the health check."""
 
     unit: Annotated[str, Meta(min_length=1, max_length=64)]
     attempt: Annotated[int, Meta(ge=1, le=1 << 31)]
@@ -354,8 +414,9 @@ class InstanceReport(Request, frozen=True, kw_only=True):
 
 
 class ConfigApply(Request, frozen=True, kw_only=True):
-    """Operators only; the provisioner answers.  One that would not keep accepted leases is refused (``conflict``), unless
-    `accept_late_leases`.  `dry_run`: adopts nothing, and answers which leases it would not keep."""
+    """A new configuration; for operators only, and the provisioner answers.  `accept_late_leases`: adopt it although it does
+    not keep accepted leases; else it is then refused with `conflict`; `dry_run`: adopt nothing, and answer which leases it
+    would not keep."""
 
     config: CloudConfig
     accept_late_leases: bool = False

@@ -24,8 +24,9 @@ from schemas.requests_base import WALLTIME_MAX_S, Count, Message, Request, Reque
 
 
 class ScaleSet(Request, frozen=True, kw_only=True):
-    """A person's word on a web department: at least `minimum`, or exactly `exact` instances, for `for_s` seconds (null: until
-    changed).  `auto`: drop all of it."""
+    """A person sets the number of instances of a web department: give `minimum`, `exact` or `auto`.  `minimum`: at least this
+    many instances; `exact`: exactly this many instances; `for_s`: for how long, in seconds; null: until it is changed;
+    `auto`: drop what was set, so that the load alone decides."""
 
     request: RequestId = ""
     minimum: Count | None = None
@@ -35,10 +36,15 @@ class ScaleSet(Request, frozen=True, kw_only=True):
 
 
 class ReleaseDeploy(Request, frozen=True, kw_only=True):
-    """A new release for the department's instances, which take each other's places (`docs/howto/deploy.md`).  What is null
-    is as in the release that is wanted now; or, with `configured`, as the configuration says; or, with `undo`, as in the last
-    complete release before that one.  `environment` and `secrets` name what changes: null takes a variable away.
-    `max_unavailable`, `max_surge`, `min_ready_s`: null: the department's."""
+    """A new release for a web department: its instances are replaced by ones that run it (`docs/howto/deploy.md`).  What is
+    null stays as in the release that is wanted now.
+
+    `image`: what the VM boots; `command`: program and arguments; `environment`: environment variables that change; null
+    removes one; `secrets`: environment variable -> name of a secret, where that changes; null removes one; `health_path`:
+    path of the health check; `configured`: start from the configuration instead of the release that is wanted now; `undo`:
+    start from the last complete release before that one; `max_unavailable`: how many instances fewer than are wanted may
+    serve meanwhile; null: the department's; `max_surge`: how many more than are wanted may run meanwhile; null: the
+    department's; `min_ready_s`: an instance counts as serving after this many seconds; null: the department's."""
 
     request: RequestId = ""
     image: Annotated[str, Meta(max_length=IMAGE_MAX)] | None = None
@@ -58,8 +64,9 @@ class ReleaseDeploy(Request, frozen=True, kw_only=True):
 
 
 class Deployed(Message, frozen=True, kw_only=True):
-    """`release`: its number in the department.  `warning`: what its update takes from batch as things are; empty if nothing.
-    `start_failures_max`: failed starts, each of at most `boot_timeout_s`, after which it is given up; 0: never."""
+    """The release is in the journal.  `release`: its number in the department; `warning`: what its update takes from batch
+    departments as things are; empty: nothing; `start_failures_max`: failed starts after which it is given up; 0: never;
+    `boot_timeout_s`: time that a start may take, in seconds."""
 
     ok: Literal[True] = True
     release: int

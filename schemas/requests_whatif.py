@@ -14,7 +14,8 @@ Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
 
 
 class Forecast(Message, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds; null if unknown.  `hosts`: where, as far as that is known.  `why`: what it hangs on."""
+    """When and where a job would start.  `start_at`: when, UTC seconds; null: unknown; `hosts`: where, as far as that is
+    known; `sure`: how sure that is; `why`: what the time depends on."""
 
     start_at: float | None
     hosts: tuple[str, ...] = ()
@@ -23,7 +24,8 @@ class Forecast(Message, frozen=True, kw_only=True):
 
 
 class Variant(Message, frozen=True, kw_only=True):
-    """The same job, but for one field of the request: what it would be, and when it would start then."""
+    """The same job with one field of the request changed.  `field`: the field; `value`: its value in this variant;
+    `forecast`: when the job would start then."""
 
     field: Field
     value: str | float | bool
@@ -31,8 +33,12 @@ class Variant(Message, frozen=True, kw_only=True):
 
 
 class Foretold(Message, frozen=True, kw_only=True):
-    """Nothing was submitted.  `at`: for when this was asked; `now`: it would start at once.  Of an array: `forecast` is of its
-    first element, `last` of its last one.  `variants`: what would start earlier."""
+    """When a job would start; nothing was submitted.  `at`: the time for which this was computed, UTC seconds; `now`: it
+    would start at once; `units`: 1, or the number of array elements; `nodes`: number of hosts; `cores`: cores on each host;
+    `memory_mb`: memory on each host, in MiB; `gpus`: GPUs on each host; `walltime_s`: time limit, in seconds; `quality`:
+    quality of service; empty: none; `claim_waits_s`: of a job with a grace time of its own, how long a department that claims
+    one of its hosts may have to wait, in seconds; `forecast`: when it would start; of an array, its first element; `last`: of
+    an array, when its last element would start; `variants`: changed requests that would start earlier."""
 
     ok: Literal[True] = True
     department: str

@@ -53,13 +53,11 @@ Answered: TypeAlias = Annotated[int, Meta(ge=0, le=QUEUE_MAX)]
 
 
 class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """How busy a web department's instances were.
+    """How busy a web department's instances were.  Sources that give `instances` share the department: they are averaged by
+    it.  One that does not describes the whole department.  The highest value counts.
 
-    `utilisation`: mean over the instances that served, 1.0 = all their cores busy; above 1 if the meter counts demand that
-    waits.  `instances`: how many served.  `at`: end of the measurement, UTC seconds; absent: when it arrives.  `interval_s`:
-    how long was measured.  `source`: who measured; each has a name of its own.  Sources that say `instances` share the
-    department: they are averaged by it.  One that does not speaks of the whole department.  The highest word counts.
-    """
+    `utilisation`: mean over the instances that served, 1: all their cores were busy; above 1 if the meter counts demand that
+    waits; `instances`: how many served; `interval_s`: how long was measured, in seconds."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
@@ -70,11 +68,14 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """What a balancer was asked: `rate` requests/s that came in over the interval (not those that were answered: an overload
-    would hide in them).  `target`: requests/s that one instance is to serve; absent: the department's `requests_per_instance`;
-    each counts for its own rate.  `queue`: requests that wait now; `response_ms`: mean time to answer; `errors`: requests/s
-    that failed; `refused`: those of them that the balancer turned away (503), since no instance had room; nothing is decided
-    on these four.  Rates of several sources add up: each sees its own part."""
+    """Requests that came to a load balancer.  Rates of several sources add up: each sees its own part.  Nothing is decided by
+    `queue`, `response_ms`, `errors` and `refused`.
+
+    `rate`: requests per second that came in over the interval, whether they were answered or not; `target`: requests per
+    second that one instance is to serve; null: the department's `requests_per_instance`; each source's counts for its own
+    rate; `queue`: requests that wait now; `response_ms`: mean time to answer, in milliseconds; `errors`: requests per second
+    that failed; `refused`: requests per second that the balancer turned away (503), since no instance had room; `interval_s`:
+    how long was measured, in seconds."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     rate: Annotated[float, Meta(ge=0, le=RATE_MAX)]
@@ -89,9 +90,9 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """A ready claim: the source wants `instances` in all, whatever their load.  A level: it is repeated as long as it holds,
-    and ends `signal_timeout_s` after the last one, or with a lower one.  The highest claim of all sources counts, beside what
-    the load wants.  How many a user may claim the department says (`claim_max`)."""
+    """A ready claim: a number of instances, whatever the load.  A level: it is repeated as long as it holds, and ends
+    `signal_timeout_s` after the last one, or with a lower one.  The highest claim of all sources counts, beside what the load
+    needs.  The department limits how many a user may claim (`claim_max_user`).  `instances`: instances wanted in all."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
@@ -100,7 +101,8 @@ class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """Open sessions by instance (``web.7``) as this source sees them; those of several sources add up."""
+    """Open sessions by instance; those of several sources add up.  `sessions`: instance -> open sessions there, as this
+    source sees them."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=SESSIONS_MAX)]
@@ -109,9 +111,10 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
-    """What instances have answered since the source's last signal: ``{"web.7": [answered, errors]}``.  Errors, part of
-    `answered`, are answers 5xx, and requests to which the instance had begun to work when it broke the connection or was silent
-    for too long.  What the balancer refuses by itself is none.  Counts of several sources add up."""
+    """What instances have answered since the source's last signal.  Errors, part of the answers, are answers 5xx, and
+    requests to which the instance had begun to work when it broke the connection or was silent for too long.  Requests that
+    the balancer refuses by itself do not count.  Counts of several sources add up.  `instances`: instance -> number of
+    answers, and of errors among them."""
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[dict[UnitId, tuple[Answered, Answered]], Meta(max_length=SESSIONS_MAX)]

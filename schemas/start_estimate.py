@@ -24,8 +24,9 @@ class Sure(StrEnum):
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """`start_at`: UTC seconds, None if unknown; `hosts`: where, as far as that is known (a reservation may name others
-    when its time comes); `because`: what the moment hangs on."""
+    """When a job starts, as its scheduler foresees it.  `start_at`: when, UTC seconds; null: unknown; `hosts`: where, as far
+    as that is known (a reservation may name others when its time comes); `sure`: how sure that is; `because`: what the time
+    depends on."""
 
     start_at: float | None
     hosts: tuple[str, ...] = ()
@@ -34,20 +35,22 @@ class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsAsked(msgspec.Struct, frozen=True):
-    """Hypothetical jobs: the first is meant, the others are variants of it."""
+    """Jobs that have not been submitted.  `jobs`: the first is meant, the others are variants of it."""
 
     jobs: list[f.JobSubmitted]
 
 
 class JobForeseen(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one job: its first and its last element (the same of a job without elements); None: not looked at."""
+    """When one job would start.  `first`: its first element, or the job itself; null: not computed; `last`: its last element,
+    or the job itself; null: not computed."""
 
     first: Foreseen | None = None
     last: Foreseen | None = None
 
 
 class JobsForeseen(msgspec.Struct, frozen=True, kw_only=True):
-    """`found`: one for each that was asked for; `now`: the first one would start at once."""
+    """When jobs would start.  `at`: the time for which this was computed, UTC seconds; `now`: the first job would start at
+    once; `found`: one for each job, in their order."""
 
     ok: bool = True
     at: float

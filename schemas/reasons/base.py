@@ -22,6 +22,8 @@ from schemas.words import with_details
 
 
 class AnyReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code"):
+    """What every reason is.  `code`: which reason it is."""
+
     COLUMN: ClassVar[str]
     SENTENCE: ClassVar[str]
     REMEDY: ClassVar[str] = ""

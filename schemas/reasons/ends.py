@@ -11,9 +11,14 @@ from schemas.words import did_not_start, known, names, refused_a_vm, saved_work,
 
 
 class Interrupted(AnyReason, frozen=True, kw_only=True):
-    """By which an attempt ends without its own doing.  Of the closing: `asked` and `instead` if it could not be disposed of as
-    the job wishes, `requeues` of `requeues_max` if that has happened too often.  Told later of the unit that waits again: how
-    often it was `preempted` and has `failed`, and what of its work is safe."""
+    """An attempt ended from outside.
+
+    Of the end: `asked`: how the job wanted to be disposed of, if that was impossible; `instead`: how it was disposed of
+    instead; `requeues`: times that the job was requeued, if these were too many; `requeues_max`: times that its department
+    allows.
+
+    Of a unit that waits again: `preempted`: times that it was preempted; `failed`: times that it failed from outside;
+    `saved_s`: run time that its suspended VM has saved, in seconds; `began`: whether the attempt had begun."""
 
     asked: str = ""
     instead: str = ""
@@ -58,7 +63,8 @@ class Interrupted(AnyReason, frozen=True, kw_only=True):
 
 
 class Reclaimed(Interrupted, frozen=True, kw_only=True, tag="reclaimed"):
-    """A victim: its host had to be returned."""
+    """Its host had to be returned.  `hosts`: number of hosts that its department had to return; `running_s`: how long it had
+    run, in seconds; `victims`: the order of victims that chose it; `lost_s`: run time that is lost, in seconds."""
 
     COLUMN = "reclaimed"
     SENTENCE = "its host had to be returned"
@@ -85,7 +91,7 @@ class Reclaimed(Interrupted, frozen=True, kw_only=True, tag="reclaimed"):
 
 
 class Preempted(Interrupted, frozen=True, kw_only=True, tag="preempted"):
-    """Best-effort: production, or a lease's time slot, needed its room."""
+    """It was best-effort, and another job or a lease needed its room.  `job`: the job that needed it."""
 
     COLUMN = "preempted"
     SENTENCE = "it is best-effort, and its room was needed"
@@ -126,6 +132,8 @@ class HostDrained(Interrupted, frozen=True, kw_only=True, tag="host_drained"):
 
 
 class LostHost(Interrupted, frozen=True, kw_only=True, tag="host_lost"):
+    """Its host was lost."""
+
     COLUMN = "host lost"
     SENTENCE = "its host was lost"
     AGAIN = "its host was lost"
@@ -159,8 +167,8 @@ class NotSaved(Interrupted, frozen=True, kw_only=True, tag="not_saved"):
 
 
 class BootTimeout(Interrupted, frozen=True, kw_only=True, tag="boot_timeout"):
-    """It did not come up in time; `limit`: "start" if its VMs had not all started, else "boot"; `answer`: of an instance, what
-    its health check said last."""
+    """It did not start in time.  `limit`: `start` if its VMs had not all started, else `boot`; `answer`: of an instance, the
+    last answer of its health check."""
 
     COLUMN = "boot timeout"
     SENTENCE = "its VMs did not start in time"
@@ -185,6 +193,8 @@ class BootTimeout(Interrupted, frozen=True, kw_only=True, tag="boot_timeout"):
 
 
 class Walltime(AnyReason, frozen=True, kw_only=True, tag="walltime"):
+    """It reached its time limit."""
+
     COLUMN = "time limit"
     SENTENCE = "it reached its time limit"
     REMEDY = "submit it again with a longer --time"
@@ -196,7 +206,7 @@ class Walltime(AnyReason, frozen=True, kw_only=True, tag="walltime"):
 
 
 class LeaseEnded(AnyReason, frozen=True, kw_only=True, tag="lease_ended"):
-    """Its time is over, as agreed."""
+    """The lease is over, as agreed."""
 
     COLUMN = "time over"
     SENTENCE = "its time was over, as agreed"
@@ -208,12 +218,15 @@ class LeaseEnded(AnyReason, frozen=True, kw_only=True, tag="lease_ended"):
 
 
 class Cancelled(AnyReason, frozen=True, kw_only=True, tag="cancelled"):
+    """It was cancelled."""
+
     COLUMN = "cancelled"
     SENTENCE = "it was cancelled"
 
 
 class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
-    """How a unit ended, or of an array how many elements ended how."""
+    """A unit has ended; or how many elements of an array ended in which way.  `end`: how the unit ended; `ended_at`: when it
+    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`."""
 
     COLUMN = "finished"
     SENTENCE = "it is finished"

@@ -12,7 +12,8 @@ HOSTS_SHOWN: Final = 8
 
 
 class WebDemand(AnyReason, frozen=True, kw_only=True, tag="web_demand"):
-    """Web departments want more hosts than they hold."""
+    """Web departments want more hosts than they hold.  `departments`: names of the departments that want more, if there may
+    be several."""
 
     COLUMN = "web demand"
     SENTENCE = "a web department wants more hosts than it holds"
@@ -33,7 +34,8 @@ class WebDemand(AnyReason, frozen=True, kw_only=True, tag="web_demand"):
 
 
 class WebShare(AnyReason, frozen=True, kw_only=True, tag="web_share"):
-    """A web department has its part of what is short; this one keeps its own."""
+    """A web department has its part of the hosts that are short, and this one keeps its own.  `departments`: names of the
+    departments that had less than their part; `demand`: hosts that this department wants."""
 
     COLUMN = "web share"
     SENTENCE = "what is short for web is divided, and another one had less than its part"
@@ -50,7 +52,7 @@ class WebShare(AnyReason, frozen=True, kw_only=True, tag="web_share"):
 
 
 class IdleToBatch(AnyReason, frozen=True, kw_only=True, tag="idle_to_batch"):
-    """No department with precedence wants it: batch gets what is idle."""
+    """No department with precedence wants the host: batch gets what is idle."""
 
     COLUMN = "idle"
     SENTENCE = "no department with precedence wants the host, so batch gets it"
@@ -64,7 +66,7 @@ class IdleToBatch(AnyReason, frozen=True, kw_only=True, tag="idle_to_batch"):
 
 
 class Guarantee(AnyReason, frozen=True, kw_only=True, tag="guarantee"):
-    """The department's guaranteed minimum."""
+    """The host belongs to the department's guaranteed minimum.  `guarantee`: hosts that are guaranteed to the department."""
 
     COLUMN = "guarantee"
     SENTENCE = "it belongs to the department's guaranteed minimum"
@@ -112,7 +114,8 @@ class Notice(AnyReason, frozen=True, kw_only=True, tag="notice"):
 
 
 class NotNeeded(AnyReason, frozen=True, kw_only=True, tag="not_needed"):
-    """The department gives back a host that it has no use for."""
+    """The department gives back a host that it does not need.  `demand`: hosts that it wants; `quarantine`: why the host was
+    in quarantine, as text; empty or null: it was not."""
 
     COLUMN = "not needed"
     SENTENCE = "the department has no use for it"
@@ -145,7 +148,7 @@ class BatchShare(AnyReason, frozen=True, kw_only=True, tag="batch_share"):
 
 
 class DepartmentRemoved(AnyReason, frozen=True, kw_only=True, tag="department_removed"):
-    """The department is not in the configuration any more."""
+    """The department is no longer in the configuration."""
 
     COLUMN = "department removed"
     SENTENCE = "the department was removed from the configuration"
@@ -173,7 +176,7 @@ class Cordoned(AnyReason, frozen=True, kw_only=True, tag="cordoned"):
 
 
 class Window(AnyReason, frozen=True, kw_only=True, tag="window"):
-    """A department's guarantee or maximum is another one at these hours."""
+    """A department has another guarantee or maximum at these hours.  `window`: the window, as the configuration has it."""
 
     COLUMN = "window"
     SENTENCE = "at these hours a department has another guarantee or maximum"
@@ -189,7 +192,8 @@ class Window(AnyReason, frozen=True, kw_only=True, tag="window"):
 
 
 class Lending(AnyReason, frozen=True, kw_only=True, tag="lending"):
-    """A lender has its own hosts back, as its contract says."""
+    """A lender reclaims hosts of its own, as its contract allows.  `lender`: the department that owns the hosts; `borrower`:
+    the department that has them; `notice_s`: notice that the borrower has, in seconds."""
 
     COLUMN = "lending"
     SENTENCE = "its owner reclaims it, as the contract allows"
@@ -207,7 +211,8 @@ class Lending(AnyReason, frozen=True, kw_only=True, tag="lending"):
 
 
 class Queue(AnyReason, frozen=True, kw_only=True, tag="queue"):
-    """Jobs in the queue want hosts; without numbers: a job is in the queue."""
+    """Jobs in the queue want hosts; without numbers: a job is in the queue.  `pending`: jobs that wait; `running`: jobs that
+    run."""
 
     COLUMN = "in the queue"
     SENTENCE = "the jobs in its queue want them"
@@ -224,7 +229,8 @@ class Queue(AnyReason, frozen=True, kw_only=True, tag="queue"):
 
 
 class HostsLeft(AnyReason, frozen=True, kw_only=True, tag="hosts_left"):
-    """Hosts are on their way, and jobs there have time to save that they asked for."""
+    """Hosts are about to be returned, and jobs there have asked for time to save.  `hosts`: number of hosts that are about to
+    be returned; `jobs`: the jobs that may still run there; `in_s`: seconds until the hosts are clear at the latest."""
 
     COLUMN = "hosts are left"
     SENTENCE = "jobs on hosts that are given up have time to save"

@@ -25,7 +25,8 @@ def _department(instance: str) -> str:
 
 
 class Failure(AnyReason, frozen=True, kw_only=True):
-    """What became of an instance that failed: `unit`, for `cause` (the code of its closing) with its numbers."""
+    """How an instance failed.  `cause`: code of the reason for which it was closed; `exit`: exit code of its program;
+    `answer`: last answer of its health check; `limit`: `start` if its VM had not started, else `boot`."""
 
     unit: str = ""
     cause: str = ""
@@ -60,7 +61,9 @@ def failure(unit: str, why: AnyReason | None) -> dict[str, Any]:
 
 
 class Rolling(Failure, frozen=True, kw_only=True, tag="rolling"):
-    """A rolling update: why an instance drains or starts; or how far the update is, and how the last instance failed."""
+    """A rolling update replaces instances: why one starts or drains; or how far the update is.  `instances`: instances of the
+    new release; `others`: instances of other releases; `failures`: instances of the new release that have failed; `fresh`:
+    instances that have not served for long enough to count."""
 
     COLUMN = "rolling update"
     SENTENCE = "another release is deployed, and it is replaced by an instance of that one"
@@ -94,7 +97,8 @@ class Rolling(Failure, frozen=True, kw_only=True, tag="rolling"):
 
 
 class Replacement(AnyReason, frozen=True, kw_only=True, tag="replacement"):
-    """It replaces an instance that was lost; or the next one starts in `wait_s`, after `failures` in a row."""
+    """It replaces an instance that was lost; or the next one starts later, since several failed.  `failures`: instances in a
+    row that failed; `wait_s`: seconds until the next one starts."""
 
     COLUMN = "replacement"
     SENTENCE = "it replaces an instance that was lost"
@@ -111,7 +115,7 @@ class Replacement(AnyReason, frozen=True, kw_only=True, tag="replacement"):
 
 
 class LastFailed(Failure, frozen=True, kw_only=True, tag="last_failed"):
-    """How the last instance failed that did."""
+    """How the last instance that failed did so."""
 
     COLUMN = "failed"
     SENTENCE = "an instance has failed"
@@ -121,6 +125,9 @@ class LastFailed(Failure, frozen=True, kw_only=True, tag="last_failed"):
 
 
 class Draining(AnyReason, frozen=True, kw_only=True, tag="draining"):
+    """Instances that are not needed any more get no new session.  `instances`: instances that drain; `left_s`: seconds until
+    the last one stops."""
+
     COLUMN = "draining"
     SENTENCE = "it is not needed any more, and gets no new session"
 
@@ -136,7 +143,7 @@ class Draining(AnyReason, frozen=True, kw_only=True, tag="draining"):
 
 
 class Drained(AnyReason, frozen=True, kw_only=True, tag="drained"):
-    """Its last session has ended; `release`: the one that is rolled out, if it drained for that."""
+    """It was not needed any more, and its last session has ended.  `release`: the release that replaces it; null: none."""
 
     COLUMN = "drained"
     SENTENCE = "it was not needed any more, and its last session has ended"
@@ -149,7 +156,8 @@ class Drained(AnyReason, frozen=True, kw_only=True, tag="drained"):
 
 
 class DrainTimeout(AnyReason, frozen=True, kw_only=True, tag="drain_timeout"):
-    """Sessions were still open after `drain_s`."""
+    """It was not needed any more, and sessions were still open when its time to drain was over.  `release`: the release that
+    replaces it; null: none."""
 
     COLUMN = "drain timeout"
     SENTENCE = "it was not needed any more; sessions were still open when its time to drain was over"
@@ -162,8 +170,10 @@ class DrainTimeout(AnyReason, frozen=True, kw_only=True, tag="drain_timeout"):
 
 
 class NotReady(AnyReason, frozen=True, kw_only=True, tag="not_ready"):
-    """Its health check has failed for `unreachable_s`; or, of a department, how many are not ready, since when, and `by` whose
-    word alone."""
+    """The health check of an instance has failed for too long; or how many instances of a department are not ready.
+    `instances`: instances that serve; `not_ready`: instances that are not ready; `units`: names of some instances that are
+    not ready; `answers`: last answers of health checks; `for_s`: how long the first one has not been ready, in seconds; `by`:
+    load balancers of which one alone reports it."""
 
     COLUMN = "not ready"
     SENTENCE = "its health check has failed for too long"
@@ -203,7 +213,7 @@ class NotReady(AnyReason, frozen=True, kw_only=True, tag="not_ready"):
 
 
 class Unreachable(AnyReason, frozen=True, kw_only=True, tag="unreachable"):
-    """`not_ready`, in old journals."""
+    """The load balancer has not reached it for too long; in old journals."""
 
     COLUMN = "unreachable"
     SENTENCE = "the load balancer has not reached it for too long"
@@ -218,7 +228,7 @@ class Unreachable(AnyReason, frozen=True, kw_only=True, tag="unreachable"):
 
 
 class ProgramEnded(AnyReason, frozen=True, kw_only=True, tag="program_ended"):
-    """An instance's program ended by itself, as its guest has said."""
+    """The program of an instance ended by itself.  `exit`: its exit code."""
 
     COLUMN = "program ended"
     SENTENCE = "its program ended by itself"
@@ -236,7 +246,8 @@ class ProgramEnded(AnyReason, frozen=True, kw_only=True, tag="program_ended"):
 
 
 class ReleaseDeployed(AnyReason, frozen=True, kw_only=True, tag="release_deployed"):
-    """A person asked for it, or the configuration (`user`)."""
+    """A person has deployed the release, or the configuration has changed.  `user`: who deployed it; `configuration`: the
+    configuration."""
 
     COLUMN = "release deployed"
     SENTENCE = "a person has deployed it"
@@ -253,6 +264,8 @@ class ReleaseDeployed(AnyReason, frozen=True, kw_only=True, tag="release_deploye
 
 
 class ReleaseComplete(AnyReason, frozen=True, kw_only=True, tag="release_complete"):
+    """All instances run the release.  `instances`: instances that run it."""
+
     COLUMN = "release complete"
     SENTENCE = "all instances run it"
 
@@ -266,7 +279,9 @@ class ReleaseComplete(AnyReason, frozen=True, kw_only=True, tag="release_complet
 
 
 class RollStuck(AnyReason, frozen=True, kw_only=True, tag="roll_stuck"):
-    """A rolling update waits for a host, and nothing else would help it on."""
+    """A rolling update waits for a host.  `hosts`: hosts that the department holds; `max_unavailable`: instances that may be
+    missing in this update; `helps`: the `max_unavailable` with which it would continue; `maximum`: hosts that the department
+    may have, if it has them; `surge`: `idle` if only idle hosts may be used; else empty."""
 
     COLUMN = "update waits"
     SENTENCE = "the rolling update waits for a host"
@@ -304,7 +319,8 @@ class RollStuck(AnyReason, frozen=True, kw_only=True, tag="roll_stuck"):
 
 
 class ReleaseFailed(Failure, frozen=True, kw_only=True, tag="release_failed"):
-    """None of its instances came into service; `back_to`: the release that is wanted again, if there is one."""
+    """Too few instances of the release came into service.  `failures`: instances of it that failed; `back_to`: the release
+    that is wanted again; null: none."""
 
     COLUMN = "release failed"
     SENTENCE = "none of its instances stayed in service"
@@ -329,7 +345,9 @@ class ReleaseFailed(Failure, frozen=True, kw_only=True, tag="release_failed"):
 
 
 class ReleaseErrors(AnyReason, frozen=True, kw_only=True, tag="release_errors"):
-    """Its instances answer more requests with 5xx than those of the one before."""
+    """The release answers more requests with 5xx than the one before.  `old_answered`: requests that the release before
+    answered; `old_errors`: requests that the release before answered with 5xx; `back_to`: the release that is wanted
+    again."""
 
     COLUMN = "release errors"
     SENTENCE = "it answers more requests with 5xx than the one before"

@@ -9,7 +9,7 @@ from schemas.words import with_details
 
 
 class Newer(AnyReason, frozen=True, kw_only=True, tag="newer"):
-    """`named`: its code; `details`: its fields."""
+    """A reason of a newer version.  `named`: its code; `details`: its fields."""
 
     COLUMN = "other"
     SENTENCE = "a newer version gives the reason"

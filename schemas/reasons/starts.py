@@ -11,7 +11,8 @@ from schemas.words import general, iso, known, names, span, with_details
 
 
 class FirstFit(AnyReason, frozen=True, kw_only=True, tag="first_fit"):
-    """The first of the queue that fitted; `passed_over`: who was passed, and waits."""
+    """It was the first job of the queue that fitted.  `passed_over`: the job before it that did not fit and waits; empty:
+    none."""
 
     COLUMN = "first fit"
     SENTENCE = "it was the first job of the queue that fitted"
@@ -20,13 +21,15 @@ class FirstFit(AnyReason, frozen=True, kw_only=True, tag="first_fit"):
 
 
 class HeadOfQueue(AnyReason, frozen=True, kw_only=True, tag="head_of_queue"):
+    """It was at the head of the queue."""
+
     COLUMN = "head of queue"
     SENTENCE = "it was at the head of the queue"
 
 
 class Backfill(AnyReason, frozen=True, kw_only=True, tag="backfill"):
-    """It delays no job for which room is kept: job `head`, which starts in `gap_s`, or beside which `spare` hosts stay free; or
-    `reserved` jobs."""
+    """It delays no job for which room is kept.  `head`: the job for which room is kept; `gap_s`: seconds until that job
+    starts; `spare`: hosts that stay free beside that job; `reserved`: number of jobs for which room is kept."""
 
     COLUMN = "backfill"
     SENTENCE = "it fitted into a gap without delaying an earlier job"
@@ -47,6 +50,8 @@ class Backfill(AnyReason, frozen=True, kw_only=True, tag="backfill"):
 
 
 class ShortestFirst(AnyReason, frozen=True, kw_only=True, tag="shortest_first"):
+    """Of the jobs that fitted it had the shortest time limit.  `limit_s`: its time limit, in seconds."""
+
     COLUMN = "shortest first"
     SENTENCE = "of the jobs that fitted it had the shortest time limit"
 
@@ -57,7 +62,7 @@ class ShortestFirst(AnyReason, frozen=True, kw_only=True, tag="shortest_first"):
 
 
 class ShareTurn(AnyReason, frozen=True, kw_only=True, tag="share_turn"):
-    """Its service's turn, within its share."""
+    """It was its service's turn, within the service's share."""
 
     COLUMN = "its turn"
     SENTENCE = "it was its service's turn, and its service stays within its share"
@@ -74,7 +79,7 @@ class ShareTurn(AnyReason, frozen=True, kw_only=True, tag="share_turn"):
 
 
 class Borrows(AnyReason, frozen=True, kw_only=True, tag="borrows"):
-    """Short, above its service's share: no job within one could start."""
+    """It is short, and runs above its service's share: no job within its service's share could start."""
 
     COLUMN = "borrows"
     SENTENCE = "it is short, and no job within its service's share could start"
@@ -91,6 +96,8 @@ class Borrows(AnyReason, frozen=True, kw_only=True, tag="borrows"):
 
 
 class BestEffort(AnyReason, frozen=True, kw_only=True, tag="best_effort"):
+    """It runs on what production leaves.  `service`: the service whose turn it was; empty: none."""
+
     COLUMN = "best effort"
     SENTENCE = "it runs on what production leaves"
 
@@ -101,7 +108,7 @@ class BestEffort(AnyReason, frozen=True, kw_only=True, tag="best_effort"):
 
 
 class ByPolicy(AnyReason, frozen=True, kw_only=True, tag="by_policy"):
-    """A plug-in's own reason, for whatever it decides: `policy` is its name, `details` what it says."""
+    """The reason of a plug-in.  `policy`: name of the plug-in; `details`: parameters of the reason, by name."""
 
     COLUMN = "by policy"
     SENTENCE = "the department's policy says so"
@@ -114,7 +121,7 @@ class ByPolicy(AnyReason, frozen=True, kw_only=True, tag="by_policy"):
 
 
 class Resumes(AnyReason, frozen=True, kw_only=True, tag="resumes"):
-    """Best-effort that was suspended resumes; `from_hosts`: where it was, if it resumes elsewhere."""
+    """A best-effort job that was suspended resumes.  `from_hosts`: the hosts where it ran before, if it resumes elsewhere."""
 
     COLUMN = "resumes"
     SENTENCE = "it had made way for production, and there is room again"
@@ -123,13 +130,17 @@ class Resumes(AnyReason, frozen=True, kw_only=True, tag="resumes"):
 
 
 class Migrates(AnyReason, frozen=True, kw_only=True, tag="migrates"):
+    """Its host had to be returned, and another one had room for it."""
+
     COLUMN = "migrates"
     SENTENCE = "its host had to be returned, and another one had room for it"
 
 
 class Balanced(AnyReason, frozen=True, kw_only=True, tag="balanced"):
-    """Its host was crowded, or was to be emptied.  Of the closing: from `host` to `to`, what the host used, and what the move
-    costs; of the placement: `from_hosts`."""
+    """It moved while it ran, because its host was crowded or was to be emptied.  `host`: of the end of its attempt, the host
+    that it left; `to`: of the end of its attempt, the host to which it moved; `used_pct`: part of its cores that the host
+    used, in percent; `cost_s`: how long the move takes, in seconds; `from_hosts`: of the next attempt, the hosts that it
+    left."""
 
     COLUMN = "moved"
     SENTENCE = "it continues where there is more room"

@@ -38,7 +38,8 @@ _OF_DEPARTMENT: Final = {dimension.limit: dimension.department_limit for dimensi
 
 
 class Needs(AnyReason, frozen=True, kw_only=True):
-    """What a job needs: hosts, and on each of them."""
+    """What a job needs.  `cores`: cores on each host; `memory_mb`: memory on each host, in MiB; null: it did not ask for any;
+    `gpus`: GPUs on each host."""
 
     nodes: int | None = None
     cores: int | None = None
@@ -66,9 +67,18 @@ class Needs(AnyReason, frozen=True, kw_only=True):
 
 
 class Elsewhere(Needs, frozen=True, kw_only=True):
-    """What the department holds, and where the other hosts are.  `web` hold `held_by_web` beyond their minimum (of those
-    `by_hand` a person has set the number); `contracts`: what they do not lend (`sharing.withheld`); `can_have`, while `kept_by`
-    keep theirs; `at_most`: what windows and contracts let it have."""
+    """The hosts of its department, and where the others are.
+
+    `ahead`: jobs that go first; `held`: hosts that its department holds; `held_by_others`: hosts that other departments hold;
+    `free_hosts`: hosts that are free; `draining`: hosts that drain; `lost`: hosts that are lost; `cordoned`: hosts that are
+    cordoned; `quarantined`: hosts in quarantine; `on_notice`: hosts that have to be returned; `web`: web departments that
+    hold more than their minimum; `held_by_web`: hosts that web departments hold beyond their minimum; `by_hand`: web
+    departments whose number of instances a person has set.
+
+    `contracts`: lending contracts that keep hosts from it, each as `lender:hosts:most:closed`; `can_have`: hosts that the
+    department can have at most while others keep their own; `kept_by`: departments that keep theirs; `at_most`: hosts that
+    the department may have now by its maximum, hours and contracts; `changes_in_s`: seconds until maximum, hours or contracts
+    change."""
 
     ahead: int | None = None
     held: int | None = None
@@ -141,8 +151,16 @@ class Elsewhere(Needs, frozen=True, kw_only=True):
 
 
 class WaitsForHosts(Elsewhere, frozen=True, kw_only=True, tag="waits_for_hosts"):
-    """Free capacity is short of what it needs.  Of a web department: it wants `demand` hosts, of `usable` ones in all `kept`
-    are kept from it, and others have their `shares` (`sharing.shortage`)."""
+    """Too little is free for what it needs.  Of a web department: it wants more hosts than it holds.
+
+    `free`: held hosts that have room for it; `short`: hosts with room that are missing; `way`: held hosts on which
+    best-effort jobs would make way; `meeting`: held hosts that satisfy its constraint; `reserved_in_s`: seconds until its
+    reservation; `backfill`: the order reserves for all jobs; `reservations_max`: reservations that are kept at a time, and it
+    is behind the last.
+
+    Of a web department: `demand`: hosts that it wants; `kept`: hosts that are kept from it by guarantees; `usable`: hosts
+    that can be used in all; `shares`: the hosts that others may have, each as `department:hosts:rule:weight`; `weight`: its
+    own weight."""
 
     COLUMN = "waits for hosts"
     SENTENCE = "too little is free on the department's hosts for what it needs"
@@ -211,7 +229,7 @@ class WaitsForHosts(Elsewhere, frozen=True, kw_only=True, tag="waits_for_hosts")
 
 
 class NoHostsHeld(Elsewhere, frozen=True, kw_only=True, tag="no_hosts_held"):
-    """The department holds no host at all."""
+    """Its department holds no host at all."""
 
     COLUMN = "no hosts"
     SENTENCE = "the department holds no host at all"
@@ -244,7 +262,10 @@ class TooLargeNow(Needs, frozen=True, kw_only=True, tag="too_large_now"):
 
 
 class WaitsBehind(AnyReason, frozen=True, kw_only=True, tag="waits_behind"):
-    """There is room, and an earlier job goes first."""
+    """There is room for it, but earlier jobs go first.  `job`: the first job that goes before it; `ahead`: how many go first;
+    `gap_s`: seconds until room is kept for that job; `reserved_in_s`: seconds until its own reservation; `backfill`: the
+    order reserves for all jobs; `reservations_max`: reservations that are kept at a time, and it is behind the last; `way`:
+    best-effort jobs would make way for it."""
 
     COLUMN = "waits behind"
     SENTENCE = "there is room for it, but others go first"
@@ -282,7 +303,8 @@ class WaitsBehind(AnyReason, frozen=True, kw_only=True, tag="waits_behind"):
 
 
 class LeaseStartsAt(AnyReason, frozen=True, kw_only=True, tag="lease_starts_at"):
-    """Its time slot is to come."""
+    """Its time slot has not yet come.  `order`: the queue order, if that keeps no time slots; `hosts`: hosts that are sure
+    for it; `victims`: jobs that will make way for it."""
 
     COLUMN = "at its time"
     SENTENCE = "its time slot is to come"
@@ -342,7 +364,8 @@ class LeaseOver(AnyReason, frozen=True, kw_only=True, tag="lease_over"):
 
 
 class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room"):
-    """There is room, and a lease will need it before the job would be away."""
+    """There is room for it, but a lease will need it before the job would have ended.  `job`: the lease's job; `gap_s`:
+    seconds until the lease needs the room; `starts_at`: when the lease starts, UTC seconds."""
 
     COLUMN = "lease to come"
     SENTENCE = "there is room for it, and a lease will need that before it would be away"
@@ -363,7 +386,7 @@ class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room
 
 
 class ShareFull(AnyReason, frozen=True, kw_only=True, tag="share_full"):
-    """With it its service would have more than its share."""
+    """With it its service would have more than its share.  `with_it_pct`: what the service would use with it, in percent."""
 
     COLUMN = "share full"
     SENTENCE = "with it its service would have more than its share of the department's hosts"
@@ -383,7 +406,10 @@ class ShareFull(AnyReason, frozen=True, kw_only=True, tag="share_full"):
 
 
 class Priority(AnyReason, frozen=True, kw_only=True, tag="priority"):
-    """What its priority is made of."""
+    """The points that its priority is the sum of.  `priority`: the sum of the points; `age`: points for the time waited;
+    `fair_share`: points for having used less than is due; `size`: points for its size; `quality`: points for its own priority
+    and its quality of service; `user_points`: points for its user; `department`: points for its department; `used`: what its
+    user has used, as a part of all, from 0 to 1; `share`: what its user is due, as a part of all, from 0 to 1."""
 
     COLUMN = "priority"
     SENTENCE = "its priority is a sum of points"
@@ -413,7 +439,8 @@ class Priority(AnyReason, frozen=True, kw_only=True, tag="priority"):
 
 
 class StartFailed(AnyReason, frozen=True, kw_only=True, tag="start_failed"):
-    """Attempts of it ended before they began: it is tried again later."""
+    """Its attempts ended before they began: it is tried again later.  `failed`: starts in a row that failed; `hosts`: names
+    of the hosts where starts failed; `in_s`: seconds until the next attempt."""
 
     COLUMN = "start failed"
     SENTENCE = "its last starts failed, and it is tried again later"
@@ -437,7 +464,8 @@ class StartFailed(AnyReason, frozen=True, kw_only=True, tag="start_failed"):
 
 
 class Held(AnyReason, frozen=True, kw_only=True, tag="held"):
-    """By a person; or since `failed` starts in a row ended before they began."""
+    """A person holds it; or starts have failed too often.  `failed`: starts in a row that failed; null: a person holds it;
+    `hosts`: names of the hosts where starts failed."""
 
     COLUMN = "held"
     SENTENCE = "it is held"
@@ -462,6 +490,9 @@ class Held(AnyReason, frozen=True, kw_only=True, tag="held"):
 
 
 class Dependency(AnyReason, frozen=True, kw_only=True, tag="dependency"):
+    """It waits for another job.  `condition`: the condition on that job; `job`: that job; `jobs`: those jobs, if there are
+    several; `held`: that job is held."""
+
     COLUMN = "dependency"
     SENTENCE = "it waits for another job"
     REMEDY = "it starts when that job has ended as asked"
@@ -486,6 +517,9 @@ class Dependency(AnyReason, frozen=True, kw_only=True, tag="dependency"):
 
 
 class DependencyFailed(AnyReason, frozen=True, kw_only=True, tag="dependency_failed"):
+    """A job that it depends on did not end as required: it can never start.  `condition`: the condition on that job; `job`:
+    that job."""
+
     COLUMN = "dependency failed"
     SENTENCE = "a job that it depends on did not end as asked: it can never start"
     REMEDY = "cancel it, and submit it again without that dependency"
@@ -500,6 +534,9 @@ class DependencyFailed(AnyReason, frozen=True, kw_only=True, tag="dependency_fai
 
 
 class ArrayThrottle(AnyReason, frozen=True, kw_only=True, tag="array_throttle"):
+    """Its array runs as many elements at once as it may.  `limit`: elements that may run at once; `running`: elements that
+    run."""
+
     COLUMN = "array throttle"
     SENTENCE = "its array runs as many elements at once as it may"
     REMEDY = "it starts when one of them ends"
@@ -514,7 +551,8 @@ class ArrayThrottle(AnyReason, frozen=True, kw_only=True, tag="array_throttle"):
 
 
 class Limited(AnyReason, frozen=True, kw_only=True):
-    """A limit (`domain.usage_limits`) of which `used` of `most` are used, and the job needs `needs` more."""
+    """It would exceed a limit.  `limit`: name of the limit in the configuration; `most`: the limit; `used`: how much of it is
+    used; `needs`: how much the job needs."""
 
     limit: str = ""
     most: int | None = None
@@ -532,7 +570,8 @@ class Limited(AnyReason, frozen=True, kw_only=True):
 
 
 class UserLimit(Limited, frozen=True, kw_only=True, tag="user_limit"):
-    """With it its user would be over a limit; `quality`: within that quality of service."""
+    """With it its user would exceed a limit.  `quality`: the quality of service within which the limit holds; empty: the
+    department."""
 
     COLUMN = "user limit"
     SENTENCE = "with it its user would be over a limit"
@@ -550,7 +589,7 @@ class UserLimit(Limited, frozen=True, kw_only=True, tag="user_limit"):
 
 
 class QualityLimit(Limited, frozen=True, kw_only=True, tag="quality_limit"):
-    """With it all jobs of its quality of service together would be over a limit."""
+    """With it all jobs of its quality of service together would exceed a limit."""
 
     COLUMN = "quality limit"
     SENTENCE = "with it all jobs of its quality of service together would be over a limit"
@@ -563,7 +602,7 @@ class QualityLimit(Limited, frozen=True, kw_only=True, tag="quality_limit"):
 
 
 class DepartmentLimit(Limited, frozen=True, kw_only=True, tag="department_limit"):
-    """With it the department would have more cores than its maximum."""
+    """With it the department would exceed its maximum of cores or GPUs."""
 
     COLUMN = "department limit"
     SENTENCE = "with it the department would have more cores than its maximum_cores"
@@ -574,8 +613,8 @@ class DepartmentLimit(Limited, frozen=True, kw_only=True, tag="department_limit"
 
 
 class Protected(AnyReason, frozen=True, kw_only=True, tag="protected"):
-    """Best-effort is in its way that may not be ended yet: `guarded` attempts, the next one in `until_s`; or as many as may be
-    were ended in this hour."""
+    """Best-effort jobs are in its way that may not be ended yet.  `guarded`: attempts that may not be ended yet;
+    `hour_spent`: as many attempts as may be were ended in this hour; `until_s`: seconds until the next one may be ended."""
 
     COLUMN = "protected"
     SENTENCE = "best-effort is in its way that may not be ended yet"
@@ -595,7 +634,8 @@ class Protected(AnyReason, frozen=True, kw_only=True, tag="protected"):
 
 
 class Saves(AnyReason, frozen=True, kw_only=True, tag="saves"):
-    """It received SIGTERM, and has time to save."""
+    """It received SIGTERM, and has time to save.  `on`: names of the hosts where it does; `in_s`: seconds until it is ended
+    at the latest."""
 
     COLUMN = "saves"
     SENTENCE = "it received SIGTERM, and has time to save"
@@ -612,7 +652,7 @@ class Saves(AnyReason, frozen=True, kw_only=True, tag="saves"):
 
 
 class Reserved(AnyReason, frozen=True, kw_only=True, tag="reserved"):
-    """Room is kept for it; web may claim `claimable` of the department's hosts before."""
+    """Room is kept for it."""
 
     COLUMN = "reserved"
     SENTENCE = "room is kept for it"
@@ -624,8 +664,8 @@ class Reserved(AnyReason, frozen=True, kw_only=True, tag="reserved"):
 
 
 class ByWalltimes(AnyReason, frozen=True, kw_only=True, tag="by_walltimes"):
-    """If what runs and waits runs to its limits (`ends` attempts before it), jobs `after` end as they should, and nothing comes
-    or goes."""
+    """Its start is computed from time limits: jobs may end earlier, and others may come first.  `ends`: attempts that end
+    before it starts; `after`: jobs that it depends on."""
 
     COLUMN = "by time limits"
     SENTENCE = "it starts then if all that runs and goes first runs to its time limit"
@@ -649,7 +689,8 @@ class ByWalltimes(AnyReason, frozen=True, kw_only=True, tag="by_walltimes"):
 
 
 class TooFar(AnyReason, frozen=True, kw_only=True, tag="too_far"):
-    """Further ahead than is looked."""
+    """Its start is further ahead than is computed.  `ends`: attempts that were considered; `ahead_s`: how far ahead was
+    computed, in seconds."""
 
     COLUMN = "too far ahead"
     SENTENCE = "more attempts have to end before it than the forecast covers"
@@ -665,7 +706,8 @@ class TooFar(AnyReason, frozen=True, kw_only=True, tag="too_far"):
 
 
 class Running(AnyReason, frozen=True, kw_only=True, tag="running"):
-    """A job runs; or, of a web department, `instances` of `target` serve."""
+    """A job runs; or, of a web department, instances serve.  `seconds`: how long the job has run; `claim_waits_s`: of a job
+    with a grace time of its own, how long a department that claims one of its hosts may have to wait, in seconds."""
 
     COLUMN = "running"
     SENTENCE = "it runs"
@@ -696,8 +738,10 @@ class Running(AnyReason, frozen=True, kw_only=True, tag="running"):
 
 
 class Starting(AnyReason, frozen=True, kw_only=True, tag="starting"):
-    """A job's machines are being started; or, of a web department, `instances` are, and `answer` is what the first of them says
-    of its health check.  `paused_since`: starts are paused in the whole cloud."""
+    """A job's VMs are being started; or, of a web department, instances are.  `vms_started`: VMs that run; `vms`: VMs in all;
+    `paused_since`: since when starts are paused in the whole cloud, UTC seconds; null: they are not; `paused_why`: why they
+    are paused, in OpenNebula's words; `instances`: instances that are being started; `answer`: the last answer of the first
+    one's health check."""
 
     COLUMN = "starting"
     SENTENCE = "its VMs are being started"

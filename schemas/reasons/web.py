@@ -12,7 +12,7 @@ from schemas.words import are, by_word, claims, counted, general, known, names, 
 
 
 class ByWord(AnyReason, frozen=True, kw_only=True):
-    """`load_by`: who reported the load, if others usually do."""
+    """A reason that follows from reported load.  `load_by`: users who reported the load, if others usually do."""
 
     load_by: list[str] = []
 
@@ -27,9 +27,17 @@ class ByWord(AnyReason, frozen=True, kw_only=True):
 
 
 class Utilisation(ByWord, frozen=True, kw_only=True):
-    """What the scaling rule saw: the load over `window_s`, of `instances`.  Rule threshold: its `threshold`.  Rule
-    target-tracking: `wanted` keep it at the `target`; `held` though the load asks for `asked`.  `open_s`: the window that is
-    not full yet."""
+    """The load that the scaling rule saw.  `instances`: instances that served; `utilisation`: their mean utilisation, 1: all
+    their cores were busy; `window_s`: time over which it holds, in seconds; `requests_per_s`: requests per second that
+    arrive; `left_s`: seconds until the number may change.
+
+    Of the rule `threshold`: `threshold`: utilisation at which an instance is added; `open_s`: length of the window that is
+    not full yet, in seconds.
+
+    Of the rule `target-tracking`: `wanted`: instances that keep the target; `target`: the utilisation to keep; `asked`:
+    instances that the load asks for now; `held`: instances that are held although the load asks for another number; `held_s`:
+    the window that holds them, in seconds; `against`: observations in that window that asked for as many or more, if fewer
+    are asked for now, and the other way round."""
 
     instances: int | None = None
     utilisation: float | None = None
@@ -98,11 +106,15 @@ class Utilisation(ByWord, frozen=True, kw_only=True):
 
 
 class UtilisationHigh(Utilisation, frozen=True, kw_only=True, tag="utilisation_high"):
+    """Utilisation was above the threshold over the whole window."""
+
     COLUMN = "load high"
     SENTENCE = "utilisation was above the threshold over the whole window"
 
 
 class UtilisationLow(Utilisation, frozen=True, kw_only=True, tag="utilisation_low"):
+    """One instance fewer would still be below the threshold."""
+
     COLUMN = "load low"
     SENTENCE = "one instance fewer would still be below the threshold"
 
@@ -116,12 +128,15 @@ class UtilisationLow(Utilisation, frozen=True, kw_only=True, tag="utilisation_lo
 
 
 class UtilisationSteady(Utilisation, frozen=True, kw_only=True, tag="utilisation_steady"):
+    """The load asks for no other number of instances."""
+
     COLUMN = "load steady"
     SENTENCE = "the load asks for no other number"
 
 
 class Claimed(AnyReason, frozen=True, kw_only=True, tag="claimed"):
-    """A signal asks for this number."""
+    """A signal claims this number of instances.  `instances`: instances that are claimed; `load`: instances that the load
+    alone asks for."""
 
     COLUMN = "claimed"
     SENTENCE = "a signal claims this number"
@@ -136,6 +151,9 @@ class Claimed(AnyReason, frozen=True, kw_only=True, tag="claimed"):
 
 
 class ScaledByPerson(AnyReason, frozen=True, kw_only=True, tag="scaled_by_person"):
+    """A person set the number of instances.  `exact`: exactly this number of instances; `minimum`: at least this number of
+    instances."""
+
     COLUMN = "scaled by hand"
     SENTENCE = "a person set the number of instances"
     BASIS = Basis.PERSON
@@ -154,6 +172,8 @@ class ScaledByPerson(AnyReason, frozen=True, kw_only=True, tag="scaled_by_person
 
 
 class AtMinimum(AnyReason, frozen=True, kw_only=True, tag="at_minimum"):
+    """The department is at its minimum of instances."""
+
     COLUMN = "at minimum"
     SENTENCE = "the department is at its minimum"
 
@@ -166,7 +186,7 @@ class AtMinimum(AnyReason, frozen=True, kw_only=True, tag="at_minimum"):
 
 
 class AtMaximum(ByWord, frozen=True, kw_only=True, tag="at_maximum"):
-    """`by` claims `claimed`; `load_by`: who reported the load, if others usually do."""
+    """The department is at its maximum of instances.  `claimed`: instances that a user claims."""
 
     COLUMN = "at maximum"
     SENTENCE = "the department is at its maximum"
@@ -184,7 +204,7 @@ class AtMaximum(ByWord, frozen=True, kw_only=True, tag="at_maximum"):
 
 
 class Schedule(AnyReason, frozen=True, kw_only=True, tag="schedule"):
-    """A floor by the clock."""
+    """The schedule sets a minimum for this hour.  `left_s`: how long it still holds, in seconds."""
 
     COLUMN = "scheduled"
     SENTENCE = "the schedule sets a minimum for this hour"
@@ -201,7 +221,8 @@ class Schedule(AnyReason, frozen=True, kw_only=True, tag="schedule"):
 
 
 class Forecast(AnyReason, frozen=True, kw_only=True, tag="forecast"):
-    """A floor from the last days."""
+    """The load of the last days at this time sets a minimum.  `days`: number of days whose load counts; `margin`: part that
+    is added to their mean load, from 0 to 1."""
 
     COLUMN = "foreseen"
     SENTENCE = "this many were needed at this time on previous days"
@@ -218,7 +239,8 @@ class Forecast(AnyReason, frozen=True, kw_only=True, tag="forecast"):
 
 
 class StepLimit(ByWord, frozen=True, kw_only=True, tag="step_limit"):
-    """The load asks for more, or fewer, than a step may be."""
+    """The load asks for a larger step than the limits allow.  `wanted`: instances that are asked for; `instances`: instances
+    now; `allowed`: instances to which the step goes; `limits`: the limits that hold, as the configuration has them."""
 
     COLUMN = "step limit"
     SENTENCE = "the load asks for more or fewer than a step may be"
@@ -239,7 +261,9 @@ class StepLimit(ByWord, frozen=True, kw_only=True, tag="step_limit"):
 
 
 class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
-    """The load asks for fewer, and the number has turned too often: the higher one is held."""
+    """The number has changed its direction too often: the higher one is held.  `wanted`: instances that the load asks for;
+    `instances`: instances that are held; `turns`: changes of direction in the last hour; `budget`: changes that are allowed;
+    `wait_s`: seconds until the number may fall."""
 
     COLUMN = "flap budget"
     SENTENCE = "the number has changed its direction too often, so the higher one is held"
@@ -260,7 +284,10 @@ class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
 
 
 class RoomBeside(AnyReason, frozen=True, kw_only=True, tag="room_beside"):
-    """Instances as many as before: what needs hosts beside them, or needs none any more."""
+    """The number of instances stays, but other hosts are needed for them.  `surge`: instances that a rolling update adds;
+    `not_ready`: instances that are replaced because they are not ready; `unreachable`: in old journals, 1 if an instance is
+    replaced because it is not ready; `draining`: instances that drain; `cordoned`: names of cordoned hosts that are still in
+    use; `small`: hosts that are too small for an instance; `freed`: names of hosts whose instances have ended."""
 
     COLUMN = "room beside"
     SENTENCE = "the instances need these hosts, and nothing else does"
@@ -298,6 +325,8 @@ class RoomBeside(AnyReason, frozen=True, kw_only=True, tag="room_beside"):
 
 
 class ScaleUp(ByWord, frozen=True, kw_only=True, tag="scale_up"):
+    """The load asks for more instances."""
+
     COLUMN = "scale up"
     SENTENCE = "the load asks for more instances"
 
@@ -312,6 +341,8 @@ class ScaleUp(ByWord, frozen=True, kw_only=True, tag="scale_up"):
 
 
 class ScaleDown(ByWord, frozen=True, kw_only=True, tag="scale_down"):
+    """The load needs fewer instances."""
+
     COLUMN = "scale down"
     SENTENCE = "the load needs one instance fewer"
 
@@ -326,7 +357,9 @@ class ScaleDown(ByWord, frozen=True, kw_only=True, tag="scale_down"):
 
 
 class SignalMissing(AnyReason, frozen=True, kw_only=True, tag="signal_missing"):
-    """How long no signal has said how busy the instances are, and which was the last."""
+    """No signal has reported the load for a while: the number of instances is held.  `timeout_s`: after this many seconds
+    without a signal it is held; `silent_s`: seconds since the last signal; `signal`: name of the last signal; `source`:
+    source of the last signal."""
 
     COLUMN = "no signal"
     SENTENCE = "no load signal has arrived for a while, so the number of instances is held"
@@ -353,7 +386,9 @@ class SignalMissing(AnyReason, frozen=True, kw_only=True, tag="signal_missing"):
 
 
 class SignalsDropped(AnyReason, frozen=True, kw_only=True, tag="signals_dropped"):
-    """Whose signals do not count, and why (`signal_drops`): a wrong clock, say."""
+    """Signals do not count.  `signal`: name of the signal; `why`: why they do not count, as a code; `count`: how many signals
+    were dropped; `off_s`: seconds by which the publisher's clock is ahead, negative if it is behind; `note`: what exactly is
+    wrong."""
 
     COLUMN = "signals dropped"
     SENTENCE = "signals that arrive do not count"
@@ -385,7 +420,8 @@ class SignalsDropped(AnyReason, frozen=True, kw_only=True, tag="signals_dropped"
 
 
 class RequestsQueued(AnyReason, frozen=True, kw_only=True, tag="requests_queued"):
-    """They wait at the load balancer, for what the rule does not see."""
+    """Requests wait at the load balancer, and the scaling rule does not see why.  `requests`: requests that wait; `waited_s`:
+    how long requests have waited, in seconds."""
 
     COLUMN = "requests wait"
     SENTENCE = "requests wait at the load balancer, and the scaling rule does not measure what for"
@@ -414,7 +450,8 @@ class RequestsQueued(AnyReason, frozen=True, kw_only=True, tag="requests_queued"
 
 
 class RequestsRefused(AnyReason, frozen=True, kw_only=True, tag="requests_refused"):
-    """The load balancer turns them away, since no instance has room."""
+    """The load balancer turns requests away, since no instance has room.  `rate`: requests per second that are turned away;
+    `for_s`: how long requests have been turned away, in seconds; `most`: instances that the department may have."""
 
     COLUMN = "requests refused"
     SENTENCE = "the load balancer turns requests away, since no instance has room for them"
@@ -438,7 +475,7 @@ class RequestsRefused(AnyReason, frozen=True, kw_only=True, tag="requests_refuse
 
 
 class RequestsFail(AnyReason, frozen=True, kw_only=True, tag="requests_fail"):
-    """Many are answered with 5xx."""
+    """Many requests are answered with 5xx."""
 
     COLUMN = "requests fail"
     SENTENCE = "many requests are answered with 5xx"

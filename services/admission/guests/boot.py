@@ -29,12 +29,15 @@ COMMAND_SCRIPT: Final = '#!/bin/sh\nexec "$@"\n'
 
 
 class BootInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A file to fetch before the script starts.  `name`: relative path in the job's directory; `size`: size in bytes."""
+
     name: str
     size: int
 
 
 class BootCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit's last checkpoint: of which attempt, when (UTC seconds), what of it is to be there before the script starts."""
+    """The unit's last checkpoint.  `attempt`: the attempt that made it; `at`: when it was made, UTC seconds; `percent`: part
+    of the job that was done, in percent; `files`: files to fetch before the script starts."""
 
     attempt: int
     at: float
@@ -43,7 +46,21 @@ class BootCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Boot(msgspec.Struct, frozen=True, kw_only=True):
-    """The guest contract's document; `tasks`, `cpus_per_task` and `stdin` are as asked for."""
+    """What a VM has to run (docs/reference/guests.md).  `kind`: `job` or `instance`; `rank`: rank of this VM in the attempt,
+    from 0; `ranks`: number of VMs of the attempt; `name`: name of the job, or of the instance; `cores`: cores of this VM;
+    `memory_mb`: memory of this VM, in MiB; `gpus`: GPUs of this VM; `nodes`: names of the attempt's hosts, by rank; `script`:
+    the script, as text; null: `argv` is the command, or an instance runs the guest's own web program.
+
+    `secrets`: of an instance, environment variables whose values must appear nowhere else; `directory`: working directory, as
+    requested; `stdout`: name for the file of its standard output, as requested; `stderr`: name for the file of its standard
+    error, as requested; `stdin`: file for standard input, as requested; `inputs`: files to fetch before the script starts;
+    `keep`: patterns of files to store at the end; `grace_s`: time from SIGTERM to SIGKILL, in seconds; `walltime_s`: time
+    limit in seconds, for the script's information; `health_path`: of an instance, path of its health check.
+
+    `array_job`: of an array element, the array's job; `array_index`: of an array element, its index; `tasks`: number of
+    tasks, as requested; `checkpoint`: the unit's last checkpoint; null: none; `signal`: a signal before the time limit, and
+    instead of SIGTERM; null: none; `port`: of an instance, the port that its program listens on; null: the guest chooses;
+    `usage_interval_s`: of a job, how often to send `used`, in seconds; 0: only at the end."""
 
     kind: str
     unit: str

@@ -42,6 +42,10 @@ LATELY: Final = 1000  # ended units that a door looks at when it opens: one read
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint: the job's work up to now is safe.  `id`: id of this call, so that repeating it is harmless; `files`:
+    files that the next attempt gets; empty: the job keeps its state itself; `percent`: part of the job that is done, in
+    percent; null: unknown; `progress`: the progress in the job's words, for people."""
+
     id: Annotated[str, Meta(max_length=64)] = ""
     files: tuple[Named, ...] = ()
     percent: Annotated[float, Meta(ge=0, le=100)] | None = None

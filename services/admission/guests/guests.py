@@ -78,22 +78,28 @@ Number = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class BeganBody(msgspec.Struct, frozen=True, kw_only=True):
+    """This VM is ready.  `address`: of an instance, where it listens, `host:port`; null: a job."""
+
     address: Annotated[str, Meta(max_length=256)] | None = None
 
 
 class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
+    """How the script has ended.  `exit`: exit code of the script; `signal`: number of the signal that ended it; null: none;
+    `seconds`: how long it ran; `note`: remark of the guest, for people; `stay`: the guest can take another job; `terminated`:
+    the script still ran when the guest told it to end, because its VM was being shut down or an answer was 410."""
+
     exit: Annotated[int, Meta(ge=-(1 << 31), le=1 << 31)]
     signal: Annotated[int, Meta(ge=0, le=128)] | None = None
     seconds: Number = 0.0
     cpu_seconds: Number | None = None
     max_rss_mb: Number | None = None
     note: Annotated[str, Meta(max_length=4096)] | None = None
-    stay: bool = False  # the guest can take another job
-    terminated: bool = False  # the guest had told the script to end before it did
+    stay: bool = False
+    terminated: bool = False
 
 
 class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The report is in the journal, and valid.  `stay`: the VM is to take another job."""
+    """The report is in the journal, and valid.  `status`: `acknowledged`; `stay`: the VM is to take another job."""
 
     status: str
     stay: bool = False

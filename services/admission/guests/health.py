@@ -43,7 +43,8 @@ LEFT_OUT: Final = "***"
 
 
 class EndedBody(msgspec.Struct, frozen=True, kw_only=True):
-    """`exit` or `signal`; `oom`: the machine's memory was full, and something was killed for it."""
+    """The program of an instance has ended by itself: `exit` or `signal` tells how.  `exit`: its exit code; `oom`: the
+    machine's memory was full, and a process was killed for it."""
 
     exit: Annotated[int, Meta(ge=0, le=255)] | None = None
     signal: Annotated[int, Meta(ge=1, le=128)] | None = None

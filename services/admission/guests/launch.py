@@ -45,6 +45,10 @@ class Full(Exception):
 
 
 class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks to start on all ranks of the job.  `id`: id of the launch, chosen by the caller; `argv`: command with its
+    arguments; `environment`: environment variables of the tasks; `tasks`: number of tasks; `directory`: working directory;
+    null: the job's."""
+
     id: Annotated[
         str,
         Meta(
@@ -62,6 +66,9 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Output or end of a task.  `stream`: the stream that `data` is of; null: none; `exit`: exit code of the task; null: it
+    runs."""
+
     task: Annotated[int, Meta(ge=0, le=TASKS_MAX)]
     stream: Literal["stdout", "stderr"] | None = None
     data: str | None = None  # base64, passed on as it came
@@ -69,16 +76,24 @@ class EventBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EventsBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Output and exit codes of this rank's tasks.  `events`: the events, in order; `first`: number of the first of them, so
+    that repeating the call is harmless."""
+
     events: Annotated[tuple[EventBody, ...], Meta(max_length=10_000)]
     first: Annotated[int, Meta(ge=0)]
 
 
 class SignalBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal for all tasks of a launch.  `signal`: number of the signal."""
+
     signal: Annotated[int, Meta(ge=1, le=64)]
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`first`, `tasks`: number of this rank's first task, and how many it has."""
+    """A command of `phoenix launch` for one rank.  `n`: number of the command; numbers grow; `kind`: start tasks, or send a
+    signal to them; `id`: id of the launch; `argv`: command with its arguments; `environment`: environment variables of the
+    tasks; `first`: number of this rank's first task; `tasks`: how many tasks this rank starts; `directory`: working
+    directory; null: the job's; `signal`: of `signal`, number of the signal."""
 
     n: int
     kind: Literal["launch", "signal"]
@@ -92,6 +107,10 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Output or end of a task.  `n`: number of the event; numbers grow; `rank`: the rank that runs the task; `stream`: the
+    stream that `data` is of; null: none; `data`: output of the task, in base64; `exit`: exit code of the task; null: it
+    runs."""
+
     n: int
     rank: int
     task: int

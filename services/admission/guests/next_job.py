@@ -33,7 +33,8 @@ LOOK_S: Final = 5.0  # a host that is taken is seen so late by a guest that wait
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the VM is from now on.  `id`: its PHOENIX_ID, `token`: the guest's."""
+    """The next job of a VM, which changes its name and token.  `status`: `bound`; `id`: the VM's PHOENIX_ID from now on;
+    `token`: the VM's token from now on."""
 
     status: Literal["bound"] = "bound"
     id: str

@@ -15,6 +15,8 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -37,7 +39,6 @@ from services.admission.commands.costs import HTTP, READ, cost_of
 from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
-from services.admission.http.openapi import document
 from services.admission.http.output_access import RANKS_MAX, Readable, locate
 from services.admission.http.routes import ROUTES, Route
 from services.admission.storage.output import STREAMS, Files, Outputs, StreamId
@@ -352,7 +353,7 @@ class HttpDoor:
         )
 
     async def openapi(self, _request: web.Request) -> web.Response:
-        return web.Response(body=document(), content_type=JSON)
+        return web.Response(body=_openapi(), content_type=JSON)
 
     async def healthz(self, _request: web.Request) -> web.Response:
         return web.Response(status=204)
@@ -410,6 +411,12 @@ async def _relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.St
                 await relayed.write(chunk)
         await relayed.write_eof()
     return relayed
+
+
+@cache
+def _openapi() -> bytes:
+    """The generated document (`openapi`), from the file beside this module: the program that serves it makes none."""
+    return Path(__file__).with_name("openapi.json").read_bytes()
 
 
 def _pattern(path: str) -> str:

@@ -25,15 +25,20 @@ Content: TypeAlias = type[msgspec.Struct] | Literal["bytes", "text"] | None
 
 
 class Commands(msgspec.Struct, frozen=True, kw_only=True):
+    """Commands of `phoenix launch` for one rank.  `commands`: in the order of their numbers."""
+
     commands: tuple[Command, ...]
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
+    """Output and exit codes of the tasks of a launch.  `events`: in the order of their numbers."""
+
     events: tuple[Event, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that was sent for a checkpoint."""
+    """A file that was stored for the next checkpoint.  `name`: its relative path; `size`: its size in bytes; `sha256`:
+    SHA-256 of its content, in hex."""
 
     name: str
     size: int
@@ -41,7 +46,8 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint that is in the journal."""
+    """A checkpoint that is in the journal.  `status`: `acknowledged`; `files`: number of its files; `bytes`: their size
+    together."""
 
     status: Literal["acknowledged"]
     files: int

@@ -17,6 +17,7 @@ import msgspec
 
 from schemas import requests as r
 from schemas import signals
+from schemas.descriptions import schema_components
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES, Parameter, Route
@@ -45,11 +46,11 @@ def document() -> bytes:
 
 
 def _document() -> dict[str, Any]:
-    structs: list[type[msgspec.Struct]] = [struct for pair in r.REQUESTS.values() for struct in pair]
-    contents = [content for route in GUESTS for content in (route.body, route.answer)]
-    structs += [content for content in contents if isinstance(content, type)]
-    structs += signals.SIGNALS.values()
-    _, schemas = msgspec.json.schema_components([*structs, r.Failed], ref_template=_REF)
+    asked = [*(asked for asked, _ in r.REQUESTS.values()), *signals.SIGNALS.values()]
+    asked += [call.body for call in GUESTS if isinstance(call.body, type)]
+    answered = [*(answered for _, answered in r.REQUESTS.values()), r.Failed]
+    answered += [call.answer for call in GUESTS if isinstance(call.answer, type)]
+    _, schemas = schema_components(asked, _REF, sent=answered)
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)

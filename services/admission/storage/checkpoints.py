@@ -44,7 +44,7 @@ Digest = Annotated[
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a checkpoint as its guest names it: what was sent before, by its content."""
+    """A file of a checkpoint that was sent before.  `name`: its relative path; `sha256`: SHA-256 of its content, in hex."""
 
     name: Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
     sha256: Digest
