@@ -46,7 +46,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("-G", "--gpus", type=_gpus, metavar="N", help="GPUs in all, as many on each node")
     size.add_argument("--gpus-per-node", type=_gpus, metavar="N", help="GPUs on each node instead")
     size.add_argument("--gres", dest="gpus_per_node", type=_gres, metavar="gpu:N", help="the same, as Slurm writes it")
-    size.add_argument("-t", "--time", type=time, metavar="TIME", help="time limit: minutes, H:MM:SS, D-HH:MM, 90s, 2h")
+    size.add_argument(
+        "-t", "--time", type=time, metavar="TIME", help="time limit: minutes, M:SS, H:MM:SS, D-HH:MM, 90s, 2h"
+    )
     size.add_argument("--exclusive", action="store_true", default=None, help="exclusive use of whole hosts")
     size.add_argument("-C", "--constraint", metavar="LIST", help="hosts with these labels: gpu=yes&cluster=batch, a|b")
     _add_order(parser.add_argument_group("order"))

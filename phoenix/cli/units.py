@@ -1,8 +1,8 @@
 """Times, sizes and counts as people type them; as people read them: `domain.text.units`.
 
 Rules
-  1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`) or a number with a
-     unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
+  1. A time is Slurm's (`90` minutes, `1:30` minutes:seconds, `2:00:00`, `1-12`, `1-12:30`, `1-12:30:15`), with minutes and
+     seconds below 60 behind a colon, or a number with a unit: `90s`, `15m`, `2h`, `1d`, `1h30m`.
   2. Memory is Slurm's: a number is MiB; suffixes K, M, G, T; 0 of a node is all of it, and of a core nothing.
   3. Instants are read as they are shown (`domain.text.units`), with another offset if one is written.
      `14:30` is the next time that it is so late (UTC), `+10m` is in ten minutes.
@@ -53,14 +53,17 @@ def _time_s(text: str) -> float:
     days, dash, rest = word.partition("-")
     parts = (rest if dash else word).split(":")
     if not all(part.isdecimal() for part in parts) or len(parts) > 3 or (dash and not days.isdecimal()):
-        raise ValueError(f"{text!r} is no time: write minutes, H:MM:SS, D-HH:MM, or 90s, 15m, 2h, 1d")
+        raise ValueError(f"{text!r} is no time: write minutes, M:SS, H:MM:SS, D-HH:MM, or 90s, 15m, 2h, 1d")
     numbers = [float(part) for part in parts]
-    if dash:  # days-hours[:minutes[:seconds]]
+    if dash or len(numbers) == 3:  # [days-]hours[:minutes[:seconds]]
         hours, minutes, seconds = (*numbers, 0.0, 0.0)[:3]
-        return float(days) * 86400 + hours * 3600 + minutes * 60 + seconds
-    if len(numbers) == 3:
-        return numbers[0] * 3600 + numbers[1] * 60 + numbers[2]
-    return numbers[0] * 60 + (numbers[1] if len(numbers) == 2 else 0.0)
+    else:
+        hours, minutes, seconds = 0.0, *(*numbers, 0.0)[:2]
+    total = float(days if dash else 0) * 86400 + hours * 3600 + minutes * 60 + seconds
+    if any(number >= 60 for number in numbers[1:]):
+        wrong = f"{text!r} is no time: minutes and seconds behind a colon are at most 59"
+        raise ValueError(f"{wrong}: write {total:.0f}s, or M:SS, H:MM:SS, D-HH:MM")
+    return total
 
 
 def parse_instant(text: str, now: float) -> float:

@@ -31,8 +31,22 @@ def test_time(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "1:2:3:4", "-5", "1-", "2x", "1h30", "1.5", "--", "1:-2"])
 def test_what_is_no_time_is_said_with_what_would_be_right(text: str) -> None:
-    with pytest.raises(ValueError, match="write minutes"):
+    with pytest.raises(ValueError, match="write minutes, M:SS, H:MM:SS"):
         units.parse_time_s(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1:99", 159), ("1:60", 120), ("1:60:00", 7200), ("0:00:60", 60), ("1-0:60", 90_000), ("1-0:00:60", 86_460)],
+)
+def test_minutes_and_seconds_behind_a_colon_are_below_sixty(text: str, seconds: int) -> None:
+    with pytest.raises(ValueError, match=f"{text}' is no time: .* at most 59: write {seconds}s, or M:SS, H:MM:SS"):
+        units.parse_time_s(text)
+
+
+def test_what_is_before_the_first_colon_has_no_such_bound() -> None:
+    found = [units.parse_time_s(text) for text in ("90:59", "30:59:59", "1-30:59")]
+    assert found == [90 * 60 + 59, 30 * 3600 + 3599, 54 * 3600 + 3540]
 
 
 @pytest.mark.parametrize(
