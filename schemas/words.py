@@ -91,6 +91,13 @@ def program_ended(exit_code: int | None, signal: int | None, oom: bool, said: st
     return f"ended with exit code {known(exit_code)}{wrote}"
 
 
+def by_code(exit_code: int | None, signal: int | None) -> str:
+    """What follows how a job ended: ` with exit code 3`, ` with signal 9 (SIGKILL)`; empty if neither is known."""
+    if signal:
+        return f" with {_signal(signal)}"
+    return "" if exit_code is None else f" with exit code {exit_code}"
+
+
 def _signal(number: int) -> str:
     try:
         return f"signal {number} ({Signals(number).name})"

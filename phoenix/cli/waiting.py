@@ -11,26 +11,51 @@ from phoenix.cli import tail
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
 from phoenix.cli.states import FINAL, GOOD
+from schemas import control_characters
 
 POLL_FIRST_S: Final = 0.05
 POLL_MAX_S: Final = 1.0  # a waiting person does not notice; ten thousand waiting scripts are still few requests
+_ENDED: Final = {
+    "ended_early": "has ended early",
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "timeout": "was ended",
+    "killed": "was killed",
+}
 LOST_MAX_S: Final = 30.0  # a cloud that does not answer for longer is gone, not restarting
 
 
 def wait(reader: Client, owner: Client, job: str, stdout: str | None, stderr: str | None) -> int:
     """Wait for the end of `job`, write its files, return its exit code."""
-    from phoenix.cli import queue, show
+    from phoenix.cli import show
 
     found = until_final(reader, job)
     normal = show.normal(found, job)
     save(owner, normal, stdout, stderr)
     code = normal["exit_code"]
     if found["state"] != "completed":
-        is_ = "has" if found["state"] in GOOD else "is"
-        print(f"phoenix: job {job} {is_} {queue.shown(found['state'])}", file=sys.stderr)
+        print(f"phoenix: job {job} {control_characters.shown(how_it_ended(normal))}", file=sys.stderr)
     if isinstance(code, int):
         return code & 0xFF if found["state"] in GOOD or code else FAILED
     return 0 if found["state"] in GOOD else FAILED
+
+
+def how_it_ended(job: dict[str, Any]) -> str:
+    """What follows the name of a job that is over and not simply completed: with its exit code or signal, or the reason why its
+    last attempt was closed; of an array how many elements ended how."""
+    from schemas.words import by_code
+    from services.domain import text as sentences
+
+    state, counts = str(job["state"]), job.get("counts") or {}
+    if counts:
+        return f"has ended: {', '.join(f'{counts[name]} {name}' for name in sorted(counts)).replace('_', ' ')}"
+    last = (job.get("attempts") or [{}])[-1]
+    ended, why = _ENDED.get(state, f"is {state}"), last.get("why")
+    if why and why["code"] != state:
+        return f"{ended}: {sentences.sentence(why)}"
+    if state == "failed":
+        ended += by_code(job.get("exit_code"), last.get("signal"))
+    return f"{ended} at its time limit" if state == "timeout" else ended
 
 
 def until_final(client: Client, job: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import ClassVar, TypeAlias
 from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
 from schemas.units import count
-from schemas.words import did_not_start, known, names, refused_a_vm, saved_work, span
+from schemas.words import by_code, did_not_start, known, names, refused_a_vm, saved_work, span
 
 
 class Interrupted(AnyReason, frozen=True, kw_only=True):
@@ -226,7 +226,8 @@ class Cancelled(AnyReason, frozen=True, kw_only=True, tag="cancelled"):
 
 class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
     """A unit has ended; or how many elements of an array ended in which way.  `end`: how the unit ended; `ended_at`: when it
-    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`."""
+    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`; `exit`: its exit code; `signal`,
+    `seconds`: the signal that ended its last attempt, and how long that ran; `attempt`: its number, if there were several."""
 
     COLUMN = "finished"
     SENTENCE = "it is finished"
@@ -236,15 +237,22 @@ class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
     ended_at: str | float | None = None
     counts: list[str] = []
     exit: int | None = None
+    signal: int | None = None
+    seconds: float | None = None
+    attempt: int | None = None
 
     def sentence(self) -> str:
         since = "" if self.ended_at is None else f", at {self.ended_at}"
         if self.counts:
             return f"it is finished: {names(self.counts)}{since}"
         if self.end == "ended_early":
-            return f"it has completed, ended early: its script exited with 0 on SIGTERM{since}"
-        code = "" if self.exit is None else f" with exit code {self.exit}"
-        return f"it is finished: {self.end}{code}{since}" if self.end else super().sentence()
+            return f"it has completed, ended early{self._ran()}: its script exited with 0 on SIGTERM{since}"
+        how = f"{self.end}{by_code(self.exit, self.signal)}{self._ran()}"
+        return f"it is finished: {how}{since}" if self.end else super().sentence()
+
+    def _ran(self) -> str:
+        again = f" in attempt {self.attempt}" if self.attempt is not None else ""
+        return "" if self.seconds is None else f" after {span(self.seconds)}{again}"
 
 
 EndReason: TypeAlias = (

@@ -35,9 +35,14 @@ def test_a_script_with_dos_line_ends_runs_with_a_warning_and_a_program_that_is_n
 
 
 def test_what_has_ended_says_how_and_where_the_rest_is(cloud: Cloud) -> None:
-    array = cloud.run("submit", "--wait", "-a", "1-2", "--wrap", "exit $SLURM_ARRAY_TASK_ID").stdout.strip()
+    waited = cloud.run("submit", "--wait", "-a", "1-2", "--wrap", "exit $SLURM_ARRAY_TASK_ID")
+    array = waited.stdout.strip()
+    assert waited.stderr == f"phoenix: job {array} has ended: 2 failed\n"
     assert f"job {array}:\n  1. It is finished: 2 failed, at 20" in cloud.ok("why", array)
-    assert "1. It is finished: failed with exit code 2, at 20" in cloud.ok("why", f"{array}_2")
+    assert "1. It is finished: failed with exit code 2 after 0s, at 20" in cloud.ok("why", f"{array}_2")
+    waited = cloud.run("submit", "--wait", "--wrap", "kill -9 $$")
+    assert waited.stderr == f"phoenix: job {waited.stdout.strip()} failed with signal 9 (SIGKILL)\n"
+    assert "1. It is finished: failed with signal 9 (SIGKILL) after 0s, at 20" in cloud.ok("why", waited.stdout.strip())
     none = cloud.run("cancel", f"{array}_99999")
     assert (none.returncode, f"job {array} has no element {array}_99999" in none.stderr) == (2, True)
     listed = cloud.run("queue", "--state", "failed")

@@ -57,3 +57,32 @@ def test_what_the_cloud_has_removed_is_told(
     assert main(["output", "7", *words]) == 0
     said = capsys.readouterr()
     assert (json.loads(said.out) if isinstance(out, dict) else said.out, said.err) == (out, err)
+
+
+@pytest.mark.parametrize(
+    ("job", "said"),
+    [
+        ({"state": "failed", "exit_code": 3}, "failed with exit code 3"),
+        ({"state": "failed", "exit_code": 137, "attempts": [{"signal": 9}]}, "failed with signal 9 (SIGKILL)"),
+        ({"state": "failed"}, "failed"),
+        (
+            {"state": "failed", "attempts": [{"why": {"code": "boot_timeout", "boot_timeout_s": 60.0}}]},
+            "failed: its VMs did not start within 60 s",
+        ),
+        ({"state": "cancelled", "exit_code": 143}, "was cancelled"),
+        ({"state": "cancelled", "attempts": [{"why": {"code": "cancelled"}}]}, "was cancelled"),
+        ({"state": "timeout"}, "was ended at its time limit"),
+        (
+            {"state": "timeout", "attempts": [{"why": {"code": "walltime", "walltime_s": 60.0}}]},
+            "was ended: it reached its time limit of 1m00s",
+        ),
+        ({"state": "killed"}, "was killed"),
+        ({"state": "ended_early", "exit_code": 0}, "has ended early"),
+        (
+            {"state": "failed", "exit_code": 2, "counts": {"failed": 2, "ended_early": 1}},
+            "has ended: 1 ended early, 2 failed",
+        ),
+    ],
+)
+def test_how_a_job_ended_has_its_code_its_signal_or_the_reason(job: dict[str, Any], said: str) -> None:
+    assert waiting.how_it_ended(job) == said

@@ -358,6 +358,26 @@ async def test_why_of_what_has_ended_is_told_from_the_fold_or_the_history_and_no
     assert (await house.get("/v1/why/1", "wendy"))[0] == 404
 
 
+@pytest.mark.parametrize(
+    ("reported", "said"),
+    [
+        ({"exit": 0, "seconds": 3.2}, "It is finished: completed with exit code 0 after 3s, at 1970-"),
+        ({"exit": 3, "seconds": 75.0}, "It is finished: failed with exit code 3 after 1m15s, at 1970-"),
+        ({"exit": 137, "signal": 9, "seconds": 3}, "It is finished: failed with signal 9 (SIGKILL) after 3s, at 1970-"),
+        ({"exit": 0}, "It is finished: completed with exit code 0, at 1970-"),
+    ],
+)
+async def test_why_of_what_has_ended_has_exit_code_and_time(house: House, reported: dict[str, Any], said: str) -> None:
+    report = f.AttemptReported(unit="1", attempt=1, **reported)
+    house.desk.play(("admission", f.AttemptBegan(unit="1", attempt=1)), ("admission", report))
+    for _ in ("the fold", "the history"):
+        status, body = await house.get("/v1/why/1")
+        assert status == 200
+        assert orjson.loads(body)["sentences"][0].startswith(said)
+        house.desk.core.custody.state.units.pop("1", None)
+        house.desk.core.state.jobs.clear()
+
+
 async def test_why_of_a_cancelled_job_says_so_once(house: House) -> None:
     close = f.AttemptClosed(unit="1", attempt=1, disposal=Disposal.CANCELLED, why=because.Cancelled())
     house.desk.play(("admission", f.JobCancelled(job="1", user="alice")), ("scheduler.hpc", close))

@@ -189,8 +189,13 @@ def _ended(view: dict[str, Any]) -> list[dict[str, Any]] | None:
     params: dict[str, Any] = {"end": end, "ended_at": view["ended_at"]}
     if counts:
         params["counts"] = [f"{counts[state]} {state.replace('_', ' ')}" for state in sorted(counts)]
-    if view.get("exit_code") is not None and end not in (ENDED_EARLY, "completed") and not counts:
+    attempts = view.get("attempts") or [{}]
+    last = attempts[-1]
+    if view.get("exit_code") is not None and end != ENDED_EARLY and not counts:
         params["exit"] = view["exit_code"]
-    closed = (view.get("attempts") or [{}])[-1].get("why")
+    params |= {name: last[name] for name in ("signal", "seconds") if last.get(name)}
+    if len(attempts) > 1:
+        params["attempt"] = last["attempt"]
+    closed = last.get("why")
     more = closed and closed["code"] != end  # that it was cancelled is how it ended
     return [plain(because.Finished(**params)), *([closed] if more else [])]
