@@ -117,9 +117,9 @@ def _notes(bill: Bill, asked: Asked, began: float, *, in_head: bool) -> list[str
     if bill.unpriced_ms:  # rule 4
         found.append(f"no price matches {_hours(bill.unpriced_ms)} core-hours that were used; they cost nothing here")
     if asked.days.stop / 1000 <= began:
-        found.append(f"there is no data for that time: the cloud began at {_second(began)} (UTC)")
+        found.append(f"there is no data for that time: the cloud began at {units.iso(began)}")
     if (until := asked.until) is not None and not in_head:
-        found.append(f"this bill is so far, until {_second(until)} (UTC): it will change")
+        found.append(f"this bill is so far, until {units.iso(until)}: it will change")
     return found
 
 
@@ -154,10 +154,6 @@ def _hours(quantity_ms: int) -> str:
     return f"{quantity_ms / HOUR_MS:.4f}"
 
 
-def _second(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
 def _head(asked: Asked) -> str:
     """Which days, in what, by which table, and whether that is the last word (rule 2)."""
     days, currency = asked.days, asked.prices.currency or "units of the table"
@@ -165,7 +161,7 @@ def _head(asked: Asked) -> str:
     if asked.until is None:
         return head
     day = _text(max(asked.so_far))
-    return f"{head}\nSo far, until {_second(asked.until)}: this bill will change until {day} is over and closed."
+    return f"{head}\nSo far, until {units.iso(asked.until)}: this bill will change until {day} is over and closed."
 
 
 def render(bill: Bill, asked: Asked, by: str) -> str:

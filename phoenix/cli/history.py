@@ -22,11 +22,11 @@ from services.domain import text as sentences
 
 SORTS: Final = ("submitted", "started", "ended", "wait", "elapsed", "cores")
 HEAD: Final = (
-    *("JOB", "NAME", "USER", "DEPARTMENT", "STATE", "SUBMITTED", "STARTED", "ENDED", "WAIT", "ELAPSED", "CORES"),
+    *("JOB", "NAME", "DEPARTMENT", "USER", "STATE", "SUBMITTED", "STARTED", "ENDED", "WAIT", "ELAPSED", "CORES"),
     *("HOSTS", "EXIT", "REASON"),
 )
 COLUMNS: Final = (  # of --csv: keys of --json
-    *("unit", "job", "name", "user", "department", "service", "quality", "lease_kind", "state", "submitted_at"),
+    *("unit", "job", "name", "department", "user", "service", "quality", "lease_kind", "state", "submitted_at"),
     *(
         "started_at",
         "ended_at",
@@ -126,10 +126,10 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     return (
         job["unit"],
         f"{name} ({lease} lease)" if lease else name,
-        job["user"],
         job["department"],
+        job["user"],
         shown(job["state"]),
-        *(_minute(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
+        *(_second(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
         units.span(job["wait_s"]),
         units.span(job["elapsed_s"]) if job["attempt"] else "",
         str(job["nodes"] * job["cores"]),
@@ -139,9 +139,9 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _minute(at: str | None) -> str:
+def _second(at: str | None) -> str:
     """2026-11-21T12:15:42.220Z, to the second."""
-    return "" if at is None else f"{at[:10]} {at[11:19]}"
+    return "" if at is None else f"{at[:19]}Z"
 
 
 def _write_csv(jobs: list[dict[str, Any]]) -> None:

@@ -12,7 +12,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 from phoenix.cli import cloud, printing, tables, units
@@ -83,18 +82,18 @@ def run(args: argparse.Namespace) -> int:
 def _before(answer: dict[str, Any], until: float | None) -> str:
     """A period before everything."""
     began = answer["began"]
-    return f"the cloud began at {_when(began)} UTC" if until is not None and until <= began else ""
+    return f"the cloud began at {units.iso(began)}" if until is not None and until <= began else ""
 
 
 def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -> str:
     """Rule 1, if the period is longer than the one asked for."""
     parts = []
     if since is not None and answer["since"] < since - 1.0:
-        parts.append(f"begins at {_when(answer['since'])}, not at {_when(since)}")
+        parts.append(f"begins at {units.iso(answer['since'])}, not at {units.iso(since)}")
     if until is not None and answer["until"] > until + 1.0:
-        parts.append(f"ends at {_when(answer['until'])}, not at {_when(until)}")
+        parts.append(f"ends at {units.iso(answer['until'])}, not at {units.iso(until)}")
     kept = "sums are kept by the hour, and by the day where they are old"
-    return f"{kept}: this {' and '.join(parts)} UTC" if parts else ""
+    return f"{kept}: this {' and '.join(parts)}" if parts else ""
 
 
 # ------------------------------------------------------------------------------------------------------------------ tables
@@ -120,7 +119,7 @@ def _sentence(answer: dict[str, Any], hours: Form) -> str:
     seconds, usable = until - since, _there(site)
     hosts, cores = usable / seconds, site["cores_s"] / seconds
     return (
-        f"{_when(since)} to {_when(until)} UTC ({units.span(seconds)}): {_number(hosts)} hosts with {_number(cores)} cores"
+        f"{units.iso(since)} to {units.iso(until)} ({units.span(seconds)}): {_number(hosts)} hosts with {_number(cores)} cores"
         f" on average, {hours(usable)} host-hours and {hours(site['cores_s'])} core-hours."
         + (f"\nPercent of core-hours are of what {answer['department']} held." if answer["department"] else "")
     )
@@ -267,10 +266,6 @@ def _flat(value: object) -> object:
 
 
 # ----------------------------------------------------------------------------------------------------------------- numbers
-
-
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _form(whole_s: float) -> Form:

@@ -315,7 +315,7 @@ def test_a_bill_so_far_says_so_and_until_when() -> None:
     closed = render(bill, asked, "department")
     assert closed.splitlines()[:2] == ["2026-11-23 to 2026-11-24 (UTC), in units of the table, by p.toml (abc)", ""]
     asked.so_far[MONDAY] = NOON
-    told = "So far, until 2026-11-23 12:00:00: this bill will change until 2026-11-23 is over and closed."
+    told = "So far, until 2026-11-23T12:00:00Z: this bill will change until 2026-11-23 is over and closed."
     assert render(bill, asked, "department").splitlines()[1] == told
     assert _plain(bill, asked)["so_far"] == "2026-11-23T12:00:00Z"
     assert _plain(bill, asked)["lines"][0]["so_far"] == "2026-11-23T12:00:00Z"

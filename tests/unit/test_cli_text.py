@@ -501,3 +501,19 @@ def test_an_event_is_told_as_a_sentence() -> None:
     assert events.spoken(event) == (
         "2026-05-28T20:26:40Z  h3 is granted to web: it belongs to the department's guaranteed minimum"
     )
+
+
+def test_the_history_has_the_columns_of_the_queue_and_times_with_their_zone() -> None:
+    times = {
+        "submitted_at": "2026-11-21T12:15:42.220Z",
+        "started_at": "2026-11-21T12:15:44.000Z",
+        "ended_at": None,
+    }
+    row = {"unit": "17", "name": "train", "department": "hpc", "user": "alice", "state": "failed", "lease_kind": None}
+    more = {"wait_s": 2.0, "elapsed_s": 198.0, "attempt": 1, "nodes": 1, "cores": 4, "hosts": ["host003"]}
+    head, line = history.render([{**row, **times, **more, "exit_code": 3, "reason": None}]).splitlines()
+    assert head.split()[:5] == list(queue.HEAD[:5])
+    assert line.split() == [
+        *("17", "train", "hpc", "alice", "failed", "2026-11-21T12:15:42Z", "2026-11-21T12:15:44Z"),
+        *("2s", "3m18s", "4", "host003", "3"),
+    ]

@@ -292,7 +292,7 @@ async def test_a_token_that_has_ended_is_told_so(house: House) -> None:
     status, body = await house.get("/v1/queue", "past")
     assert status == 401
     assert orjson.loads(body)["error"]["message"] == (
-        "this token of alice ended at 1970-01-02 00:00:00 UTC: the cloud's operator creates another (phoenix token create)"
+        "this token of alice ended at 1970-01-02T00:00:00Z: the cloud's operator creates another (phoenix token create)"
     )
 
 

@@ -158,4 +158,10 @@ async def test_what_several_wait_for_is_told_without_one_jobs_numbers() -> None:
     await why.look()
     picture.refresh(desk.custody.state.at)
     told = orjson.loads(picture.waiting["hpc"].body)["waits_for_hosts"]
-    assert (told["count"], told["sentence"]) == (2, "waits for hosts")
+    several = "too little is free on the department's hosts for what it needs"
+    assert (told["count"], told["sentence"]) == (2, several)
+    scheduler.reasons = dict.fromkeys(("1", "2"), because.Dependency(condition="afterok", job="7"))
+    await why.look()
+    picture.refresh(desk.custody.state.at)
+    told = orjson.loads(picture.waiting["hpc"].body)["dependency"]
+    assert (told["count"], told["sentence"]) == (2, "waits for another job")

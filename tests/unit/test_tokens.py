@@ -52,7 +52,7 @@ def test_a_token_serves_its_user_until_the_moment_of_its_end(config: Config, pat
     assert known(config, NOW + 59.9).ended(token) == ""
     assert known(config, NOW + 60).by_token(token) is None
     assert known(config, NOW + 60).ended(token) == (
-        "this token of ann ended at 2027-01-15 08:01:00 UTC: the cloud's operator creates another (phoenix token create)"
+        "this token of ann ended at 2027-01-15T08:01:00Z: the cloud's operator creates another (phoenix token create)"
     )
     assert known(config, NOW + 60).ended("another") == ""
 

@@ -471,7 +471,7 @@ def test_the_table_adds_up_for_people_too() -> None:
     office.world.write("scheduler.hpc", f.HostReleased(host="h1"))
     office.world.now += 3590
     text = command.render(office.ask())
-    assert text.startswith("2024-10-04 12:00:00 to 2024-10-04 13:00:00 UTC (1h00m): 4 hosts with 16 cores on average, ")
+    assert text.startswith("2024-10-04T12:00:00Z to 2024-10-04T13:00:00Z (1h00m): 4 hosts with 16 cores on average, ")
     assert "4.000 host-hours and 16.000 core-hours" in text
     lines = {line.split()[0]: line.split() for line in text.splitlines() if line}
     assert lines["(free)"][1:3] == ["3.000", "75.0"]
@@ -529,8 +529,8 @@ def test_a_period_that_is_longer_than_the_one_asked_for_is_noted() -> None:
     assert command._rounded(answer, NOON, NOON + 7200.0) == command._rounded(answer, None, None) == ""
     assert command._rounded(answer, NOON - 60, None) == ""  # nothing is known of what was before
     assert command._rounded(answer, NOON + 300, NOON + 3600).endswith(
-        "this begins at 2024-10-04 12:00:00, not at 2024-10-04 12:05:00 and ends at 2024-10-04 14:00:00, "
-        "not at 2024-10-04 13:00:00 UTC"
+        "this begins at 2024-10-04T12:00:00Z, not at 2024-10-04T12:05:00Z and ends at 2024-10-04T14:00:00Z, "
+        "not at 2024-10-04T13:00:00Z"
     )
 
 

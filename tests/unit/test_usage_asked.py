@@ -54,5 +54,5 @@ async def test_while_the_history_stands_still_that_is_the_answer(monkeypatch: py
 
 
 def test_a_period_before_the_cloud_is_told_with_its_beginning() -> None:
-    assert command._before({"began": 1e9}, 1e9) == "the cloud began at 2001-09-09 01:46:40 UTC"
+    assert command._before({"began": 1e9}, 1e9) == "the cloud began at 2001-09-09T01:46:40Z"
     assert command._before({"began": 1e9}, 1e9 + 1) == command._before({"began": 1e9}, None) == ""

@@ -172,7 +172,7 @@ class Picture:
                         "count": count,
                         "oldest_s": round(max(0.0, now - since), 3),
                         "since": iso(since),
-                        "sentence": sentences.sentence(reason) if count == 1 else sentences.short(code),
+                        "sentence": sentences.sentence(reason) if count == 1 else _of_several(code),
                     }
                     for code, count, since, reason in reasons
                 }
@@ -202,3 +202,8 @@ def _list(bodies: Iterable[bytes]) -> bytes:
 
 def _member(name: str, body: bytes) -> bytes:
     return orjson.dumps(name) + b":" + body
+
+
+def _of_several(code: str) -> str:
+    """Why several jobs wait: a sentence without the numbers of one of them, and without its subject."""
+    return sentences.sentence(code).removeprefix("it ")

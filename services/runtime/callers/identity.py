@@ -14,12 +14,12 @@ Rules
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from schemas.config import CloudConfig, Role
+from schemas.units import iso
 from services.domain.exits import Exit, Stop
 from services.domain.refusal import Refused
 from services.runtime import tokens
@@ -80,10 +80,8 @@ class Identities:
         found = self._tokens.get(credentials.digest(token))
         if not isinstance(found, Issued) or found.ends > self.clock():
             return ""
-        when = datetime.fromtimestamp(found.ends, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-        return (
-            f"this token of {found.user} ended at {when}: the cloud's operator creates another (phoenix token create)"
-        )
+        another = "the cloud's operator creates another (phoenix token create)"
+        return f"this token of {found.user} ended at {iso(found.ends)}: {another}"
 
     def ends(self, for_s: float) -> dict[str, float]:
         """User -> when the first of their tokens ends, of those that were issued for `for_s` or longer and have not ended."""
