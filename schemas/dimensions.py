@@ -16,45 +16,80 @@ from schemas.size import FIELDS, Size
 
 
 class Dimension(NamedTuple):
-    """`field`: of sizes and of every message that is flat; `used`: of a host's answer, what of it is in use; `singular`,
-    `plural`: the words for an amount, its unit if it has one.
+    """A row.  Columns:
 
-    Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it); `asked`:
-    what of a job's request is at fault if a limit is too low for it.  `weight`: of `config.BatchPolicy`, what it counts for
-    in a service's share.
+    Names: `field` of sizes and of every flat message; `used` of a host's answer, for the part of it that is in use.  `name` in
+    lists and headings; `singular`, `plural` behind a number; `unit` of numbers that are not counts.  `variable` of what a guest
+    starts, `slurm` its names there.
 
-    OpenNebula: `grain`: its unit in ours; `capacity`: what a HOST element has, in ours; `in_use`: what the VMs there have
-    asked for, in its; `vm`: the attributes of a VM that has this much.
+    Requests: `per_node`, the field of `requests.JobSubmit` that asks for so much on each node, and so the name of the options'
+    value; `asked`, the field that is at fault if a limit is too low for a job.
 
-    Reports: `title`: as a sentence begins with it; `metric`: of Prometheus, with a place for what of it; `scale`: its unit in
-    ours; `history`: columns of sums, for what attempts used, the best-effort part of that, and what held hosts had.
+    Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it).  `weight` of
+    `config.BatchPolicy`: how much it counts in a service's usage.
 
-    `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.  `scarce`: few hosts have
-    it, so others are placed on those last.  `fixed`: what has it stays where it is (`domain.capabilities`)."""
+    OpenNebula: `grain`, how many of its units are one of ours; `capacity` of a HOST element, in ours; `in_use`, the amount
+    that VMs there have asked for, in its unit; `vm`, the attributes of a VM that has this much.  `embedded`: how much a host of
+    the embedded cloud has by default, and may have.
+
+    Reports: `metric` of Prometheus, with a place for the kind of amount; `scale`, how many of the metric's units are one of
+    ours; `history`, columns of sums: used by attempts, the best-effort part of that, had by held hosts.  `hour`: the word of
+    those sums in `usage` (`used_gpu_s`) and of its price (`gpu_hour`); empty: neither has it.
+
+    `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.
+
+    Four properties that do not follow from one another:
+    `scarce`: few hosts have any, so that work without need of it goes to the other hosts first (best fit, grants, victims).
+    `named`: hosts differ in it, so that a department's demand names the sizes of jobs that need some, and idle hosts that do
+    not have enough of it do not meet that demand.  What is scarce is named.
+    `optional`: an amount of 0 is left out of sentences, tables and variables.
+    `fixed`: what has some cannot migrate or be suspended (`domain.capabilities`)."""
 
     field: str
     used: str
+    name: str
     singular: str
     plural: str
+    variable: str
+    per_node: str
     asked: str
     weight: str
     capacity: Callable[[Any], int]
     in_use: Callable[[Any], int]
     vm: Callable[[int], tuple[tuple[str, object], ...]]
-    title: str
+    embedded: tuple[int, int]
     metric: str
     history: tuple[str, str, str]
+    unit: str = ""
+    slurm: tuple[str, ...] = ()
     limit: str = ""
     department_limit: str = ""
+    hour: str = ""
     grain: int = 1
     scale: int = 1
     rules: int = 0
     scarce: bool = False
+    named: bool = False
+    optional: bool = False
     fixed: bool = False
+
+    @property
+    def title(self) -> str:
+        """The name at the beginning of a sentence."""
+        return self.name[:1].upper() + self.name[1:]
+
+    @property
+    def label(self) -> str:
+        """Of a number in a list: `memory a node, MiB`."""
+        return f"{self.name} a node{', ' if self.unit else ''}{self.unit}"
 
     def amount(self, number: int) -> str:
         """`4 cores`."""
         return f"{number} {self.singular if number == 1 else self.plural}"
+
+    def is_shown(self, number: int | None) -> bool:
+        """True of a number that is shown."""
+        return bool(number) or not (self.optional or number is None)
 
 
 def _share(host: Any, name: str) -> int:
@@ -73,8 +108,12 @@ DIMENSIONS: Final = (
     Dimension(
         field="cores",
         used="cores_used",
+        name="cores",
         singular="core",
         plural="cores",
+        variable="PHOENIX_CPUS",
+        slurm=("SLURM_CPUS_ON_NODE",),
+        per_node="cpus_per_task",
         asked="tasks",
         limit="cores_max",
         department_limit="maximum_cores",
@@ -83,22 +122,28 @@ DIMENSIONS: Final = (
         capacity=lambda host: min(_share(host, "MAX_CPU"), _share(host, "TOTAL_CPU")) // 100,
         in_use=lambda host: _share(host, "CPU_USAGE"),
         vm=lambda number: (("CPU", number), ("VCPU", number)),
-        title="Cores",
+        embedded=(4, 4096),
         metric="phoenix_cores_{}",
         history=("used", "best_effort", "cores"),
+        hour="core",
     ),
     Dimension(
         field="memory_mb",
         used="memory_used_mb",
+        name="memory",
         singular="MiB",
         plural="MiB",
+        unit="MiB",
+        variable="PHOENIX_MEMORY_MB",
+        slurm=("SLURM_MEM_PER_NODE",),
+        per_node="memory_mb",
         asked="memory_mb",
         weight="w_mem",
         grain=1024,  # KiB
         capacity=lambda host: _share(host, "MAX_MEM") // 1024,
         in_use=lambda host: _share(host, "MEM_USAGE"),
         vm=lambda number: (("MEMORY", number),),
-        title="Memory",
+        embedded=(8192, 64 << 20),
         metric="phoenix_memory_{}_bytes",
         scale=1 << 20,
         history=("memory", "best_effort_memory", "memory"),
@@ -106,8 +151,12 @@ DIMENSIONS: Final = (
     Dimension(
         field="gpus",
         used="gpus_used",
+        name="GPUs",
         singular="GPU",
         plural="GPUs",
+        variable="PHOENIX_GPUS",
+        slurm=("SLURM_GPUS_ON_NODE",),
+        per_node="gpus_per_node",
         asked="gpus",
         limit="gpus_max",
         department_limit="maximum_gpus",
@@ -115,48 +164,83 @@ DIMENSIONS: Final = (
         capacity=lambda host: len(_gpus(host)),
         in_use=lambda host: sum(1 for device in _gpus(host) if int(device.findtext("VMID") or -1) >= 0),
         vm=lambda number: (("PCI", {"CLASS": GPU_CLASS}),) * number,
-        title="GPUs",
+        embedded=(0, 64),
         metric="phoenix_gpus_{}",
         history=("gpus", "best_effort_gpus", "gpus"),
+        hour="gpu",
         rules=5,
         scarce=True,
+        named=True,
+        optional=True,
         fixed=True,
     ),
 )
 assert tuple(dimension.field for dimension in DIMENSIONS) == FIELDS, "rule 2"
+assert all(dimension.named for dimension in DIMENSIONS if dimension.scarce), "grants go by what demand names"
 
 
-SCARCE: Final = tuple(number for number, dimension in enumerate(DIMENSIONS) if dimension.scarce)  # their places
-_FIXED: Final = tuple(number for number, dimension in enumerate(DIMENSIONS) if dimension.fixed)
+def _places(column: str) -> tuple[int, ...]:
+    """Of the rows for which it is true."""
+    return tuple(number for number, dimension in enumerate(DIMENSIONS) if getattr(dimension, column))
+
+
+SCARCE: Final = _places("scarce")
+_NAMED: Final = _places("named")
+_FIXED: Final = _places("fixed")
+_LARGEST: Final = 32  # bits of an amount
 NEWEST: Final = max(dimension.rules for dimension in DIMENSIONS)  # under these rules of custody every dimension counts
 
 
 def scarcity(size: Size) -> int:
-    """How much of what is scarce; 0: nothing."""
+    """A number to order sizes by: 0 if nothing is scarce; else the amount of the first scarce dimension decides, then that of
+    the next.  Amounts of different dimensions are never added."""
     found = 0
     for number in SCARCE:  # no generator: it is asked for each host that changes
-        found += size[number]
+        found = (found << _LARGEST) + size[number]
+    return found
+
+
+def is_named(size: Size) -> bool:
+    """True of what has some of a dimension that demand names."""
+    found = False
+    for number in _NAMED:  # no generator: it is asked for each lane
+        found = found or size[number] > 0
     return found
 
 
 def is_fixed(size: Size) -> bool:
     """True of what has something that cannot go elsewhere with it."""
-    found = 0
+    found = False
     for number in _FIXED:  # no generator: it is asked for each that may be a victim
-        found += size[number]
-    return found > 0
+        found = found or size[number] > 0
+    return found
 
 
 def under(size: Size, rules: int) -> Size:
-    """What of it counts under these rules of custody."""
+    """The part of it that counts under these rules of custody."""
     return Size._make(number if d.rules <= rules else 0 for d, number in zip(DIMENSIONS, size, strict=True))
+
+
+def spoken(size: Size) -> list[tuple[Dimension, int]]:
+    """Its numbers that are shown."""
+    return [(d, number) for d, number in zip(DIMENSIONS, size, strict=True) if d.is_shown(number)]
 
 
 def words(size: Size, *, joined: str = "and") -> str:
     """`4 cores and 512 MiB`."""
-    parts = zip(DIMENSIONS, size, strict=True)
-    *first, last = (each.amount(number) for each, number in parts if number or not each.scarce)
-    return f"{', '.join(first)} {joined} {last}"
+    *first, last = (dimension.amount(number) for dimension, number in spoken(size))
+    return f"{', '.join(first)} {joined} {last}" if first else last
+
+
+def variables(size: Size) -> dict[str, str]:
+    """Of the environment of a process that has this much."""
+    return {dimension.variable: str(number) for dimension, number in spoken(size)}
+
+
+def asking(size: Size) -> dict[str, Any]:
+    """The fields of a request for so much on each of as many nodes as it has tasks."""
+    numbers = zip(DIMENSIONS, size, strict=True)
+    return {dimension.per_node: number if dimension.is_shown(number) else None for dimension, number in numbers}
 
 
 def vm_attributes(size: Size) -> Iterator[tuple[str, object]]:

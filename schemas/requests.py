@@ -23,6 +23,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from schemas.config import CloudConfig, OnReclaim, OnTerm
 from schemas.control_characters import WHAT, has_hidden
+from schemas.dimensions import asking
 from schemas.ids import JOB_NAME_MAX
 from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
@@ -35,6 +36,7 @@ from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
 from schemas.requests_web import problem_of_deploy, problem_of_scale
 from schemas.requests_whatif import Foretold as Foretold
+from schemas.size import size_of
 from schemas.validation import UNREADABLE, misfit, unreadable
 from schemas.validation import Malformed as Malformed
 
@@ -355,9 +357,7 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
             environment=self.environment,
             tasks=self.nodes,
             nodes=self.nodes,
-            cpus_per_task=self.cores,
-            memory_mb=self.memory_mb,
-            gpus_per_node=self.gpus or None,
+            **asking(size_of(self)),
             exclusive=self.exclusive,
             walltime_s=self.duration_s,
             directory=self.directory,

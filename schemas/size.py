@@ -16,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
@@ -82,6 +82,11 @@ _read: Final = attrgetter(*FIELDS)
 def size_of(flat: Any) -> Size:
     """Of a fact, a job or an answer: whatever has a field for each dimension."""
     return _new(Size, _read(flat))
+
+
+def size_in(answer: Mapping[str, Any]) -> Size:
+    """Of the table of an answer; a dimension that it does not have is 0."""
+    return _new(Size, [answer.get(field) or 0 for field in FIELDS])
 
 
 def total(sizes: Iterable[Size]) -> Size:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
+from schemas.dimensions import DIMENSIONS
+
 # Our name → Slurm's name, where Slurm has one (sbatch(1), srun(1): OUTPUT ENVIRONMENT VARIABLES).
 SLURM_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "PHOENIX_JOB_ID": ("SLURM_JOB_ID", "SLURM_JOBID"),
@@ -19,9 +21,7 @@ SLURM_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
     "PHOENIX_NODEID": ("SLURM_NODEID",),
     "PHOENIX_NTASKS": ("SLURM_NTASKS", "SLURM_NPROCS"),
     "PHOENIX_CPUS_PER_TASK": ("SLURM_CPUS_PER_TASK",),
-    "PHOENIX_CPUS": ("SLURM_CPUS_ON_NODE",),
-    "PHOENIX_MEMORY_MB": ("SLURM_MEM_PER_NODE",),
-    "PHOENIX_GPUS": ("SLURM_GPUS_ON_NODE",),
+    **{dimension.variable: dimension.slurm for dimension in DIMENSIONS if dimension.slurm},
     "PHOENIX_DEPARTMENT": ("SLURM_JOB_ACCOUNT",),
     "PHOENIX_USER": ("SLURM_JOB_USER",),
     "PHOENIX_TASK_ID": ("SLURM_PROCID",),
@@ -64,7 +64,7 @@ class BootedJob(Protocol):
 
 
 def of_job(boot: BootedJob) -> dict[str, str]:
-    """What the job's script finds of itself, under our names."""
+    """What the job's script finds of itself, under our names, beside its size (`dimensions.variables`)."""
     own = {
         "PHOENIX_JOB_ID": boot.unit,
         "PHOENIX_JOB_NAME": boot.name,
@@ -73,7 +73,6 @@ def of_job(boot: BootedJob) -> dict[str, str]:
         "PHOENIX_NODEID": str(boot.rank),
         "PHOENIX_NTASKS": str(boot.tasks or boot.ranks),
         "PHOENIX_CPUS_PER_TASK": str(boot.cpus_per_task or boot.cores),
-        "PHOENIX_CPUS": str(boot.cores),
     }
     if boot.checkpoint is not None:
         own["PHOENIX_CHECKPOINT"] = "1"

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
-from services.runtime.config.prices import CREDITS, GPUS, NAMES, USED, Prices
+from services.runtime.config.prices import BESIDE, CREDITS, NAMES, USED, Prices
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
@@ -87,13 +87,14 @@ def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
 
 
 def _pieces(told: dict[str, Any]) -> Iterator[tuple[dict[str, str], str, tuple[str, ...], int, int, int]]:
-    """(of whom, unit, kinds of price, hour, core- or GPU-milliseconds, host-milliseconds)."""
+    """(of whom, unit, kinds of price, hour, milliseconds of cores or of what has a price beside them, host-milliseconds)."""
     for a in told["attempts"]:
         hosts = len(a["hosts"].split(","))
         for hour, length in hours(a["from_ms"], a["until_ms"]):
             yield a, a["unit"], USED, hour, a["cores"] * length, hosts * length
-            if a["gpus"]:
-                yield a, a["unit"], GPUS, hour, a["gpus"] * length, 0
+            for per, field in BESIDE.items():
+                if a[field]:
+                    yield a, a["unit"], (per,), hour, a[field] * length, 0
     for loss in told["losses"]:
         yield loss, loss["unit"], ("lost_core_hour",), loss["at_ms"] // HOUR_MS * HOUR_MS, loss["core_ms"], 0
     for had in told["holding"]:

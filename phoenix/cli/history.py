@@ -18,6 +18,7 @@ from phoenix.cli.errors import usage as mistyped
 from phoenix.cli.parser import count
 from phoenix.cli.period import add_span, span
 from phoenix.cli.queue import NAME_SHOWN, STATES, shown
+from schemas.size import FIELDS
 from services.domain import text as sentences
 
 SORTS: Final = ("submitted", "started", "ended", "wait", "elapsed", "cores")
@@ -33,9 +34,7 @@ COLUMNS: Final = (  # of --csv: keys of --json
         "wait_s",
         "elapsed_s",
         "nodes",
-        "cores",
-        "memory_mb",
-        "gpus",
+        *FIELDS,
         "attempt",
         "hosts",
         "exit_code",

@@ -16,6 +16,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, printing, suggest, tables, units
 from phoenix.cli.errors import USAGE, CliError, usage
 from phoenix.cli.http import Client, quote
+from schemas.dimensions import DIMENSIONS, Dimension
 from schemas.ids import is_instance
 
 STATES: Final = ("free", "held", "draining", "lost", "absent")
@@ -175,27 +176,31 @@ def _list(where: cloud.Cloud, args: argparse.Namespace) -> int:
     return 0
 
 
+def _in_use(host: dict[str, Any], dimension: Dimension) -> str:
+    """`3/8`; of memory only how much there is."""
+    there = host.get(dimension.field, 0)
+    return str(there) if dimension.field == "memory_mb" else f"{host.get(dimension.used, 0)}/{there}"
+
+
 def render(hosts: list[dict[str, Any]]) -> str:
-    """A column of GPUs only where a host has any."""
+    """A column of what is optional only where a host has any."""
     if not hosts:
         return "no hosts"
-    gpus = any(host.get("gpus") for host in hosts)
+    shown = [d for d in DIMENSIONS if any(d.is_shown(host.get(d.field, 0)) for host in hosts)]
     rows = [
         (
             host["host"],
             host["state"],
             host.get("department") or "-",
             _owner(host),
-            f"{host.get('cores_used', 0)}/{host.get('cores', 0)}",
-            str(host.get("memory_mb", "")),
-            *([f"{host.get('gpus_used', 0)}/{host.get('gpus', 0)}"] if gpus else []),
+            *(_in_use(host, dimension) for dimension in shown),
             _work(host.get("units") or []),
             units.iso(host.get("since")) or "",
             _note(host),
         )
         for host in hosts
     ]
-    size = ("CORES", "MEMORY", "GPUS") if gpus else ("CORES", "MEMORY")
+    size = [dimension.name.upper() for dimension in shown]
     head = ("HOST", "STATE", "DEPARTMENT", "OWNER", *size, "UNITS", "SINCE", "NOTE")
     return tables.render(head, rows, right=" ".join(size))
 

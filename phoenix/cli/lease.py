@@ -23,20 +23,26 @@ from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import Client, query, quote
 from phoenix.cli.parser import count, job_id, worded
 from phoenix.cli.retrying import ask_again
+from schemas.dimensions import DIMENSIONS
 from services.domain import text as sentences
 
 VERBS: Final = ("create", "list", "show", "extend", "cancel")
 _TIMED: Final = ("--start", "--deadline", "--until", "--by", "--duration", "-t")
+SIZES: Final[
+    dict[str, tuple[str, str, Callable[[str], int], str, str]]
+] = {  # dimension -> long and short option, type, help
+    "cores": ("--cores", "-c", count, "N", "cores on each (default 1)"),
+    "memory_mb": ("--memory", "", sbatch.memory, "MEM", "memory on each: MiB, or 512M, 4G; 0: all"),
+    "gpus": ("--gpus-per-node", "", count, "N", "GPUs on each"),
+}
 _OPTIONS: Final = {  # of fields of a request
     "duration_s": "--duration",
     "start_at": "--start",
     "deadline_at": "--deadline",
     "until_at": "--until",
     "by_s": "--by",
-    "memory_mb": "--memory",
-    "gpus": "--gpus-per-node",
+    **{field: option[0] for field, option in SIZES.items()},
     "nodes": "--nodes",
-    "cores": "--cores",
     "name": "--name",
     "request": "--request",
 }
@@ -75,9 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     size = parser.add_argument_group("create: what")
     size.add_argument("--nodes", "-N", type=count, metavar="N", help="different hosts (default 1)")
-    size.add_argument("--cores", "-c", type=count, metavar="N", help="cores on each (default 1)")
-    size.add_argument("--memory", type=sbatch.memory, metavar="MEM", help="memory on each: MiB, or 512M, 4G; 0: all")
-    size.add_argument("--gpus-per-node", type=count, metavar="N", help="GPUs on each")
+    for field, (long, short, kind, metavar, text) in SIZES.items():
+        size.add_argument(*filter(None, (long, short)), dest=field, type=kind, metavar=metavar, help=text)
     size.add_argument("--exclusive", action="store_true", help="exclusive use of whole hosts")
     size.add_argument("--name", "-J", metavar="NAME", help="default: the script's name, or lease")
     when = parser.add_argument_group("create: when")
@@ -150,9 +155,8 @@ def _request(args: argparse.Namespace, words: list[str], now: float) -> dict[str
         "start_at": start,
         "deadline_at": deadline,
         "nodes": args.nodes or 1,
+        **{d.field: getattr(args, d.field) or (0 if d.optional else getattr(args, d.field)) for d in DIMENSIONS},
         "cores": args.cores or 1,
-        "memory_mb": args.memory,
-        "gpus": args.gpus_per_node or 0,
         "exclusive": args.exclusive,
         "script": submit.read_script(script, "name a script, or leave it out: the machines are held then")
         if script
@@ -310,9 +314,7 @@ _LABELS: Final = (
     ("department", "department"),
     ("user", "user"),
     ("nodes", "nodes"),
-    ("cores", "cores a node"),
-    ("memory_mb", "memory a node, MiB"),
-    ("gpus", "GPUs a node"),
+    *((dimension.field, dimension.label) for dimension in DIMENSIONS),
     ("start_at", "start"),
     ("end_at", "end"),
     ("deadline_at", "deadline"),
@@ -325,8 +327,9 @@ _LABELS: Final = (
 def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
     """Names and values, as `show` prints them."""
     found = []
+    unsaid = [dimension.field for dimension in DIMENSIONS if not dimension.is_shown(lease.get(dimension.field))]
     for key, label in _LABELS:
-        if lease.get(key) is not None and (key != "gpus" or lease[key]):
+        if lease.get(key) is not None and key not in unsaid:
             found.append((label, _short(lease[key]) if key.endswith("_at") else str(lease[key])))
     found.append(("duration", units.span(lease["duration_s"])))
     if lease["hosts"]:

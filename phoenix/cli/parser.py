@@ -33,6 +33,12 @@ class Parser(argparse.ArgumentParser):
         """Every option, for completion."""
         return list(self._option_string_actions)
 
+    def option_of(self, dest: str) -> str:
+        """The first long option that sets this value."""
+        return next(
+            o for o, action in self._option_string_actions.items() if action.dest == dest and o.startswith("--")
+        )
+
     def _hint(self, message: str) -> str:
         wrong = re.search(r"unrecognized arguments: (--?[^\s=]+)", message)
         if wrong:

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.parser import Parser, count, whole, worded
 from phoenix.cli.units import parse_memory_mb, parse_signal, parse_time_s
+from schemas.dimensions import DIMENSIONS
 from services.domain import specs
 
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
@@ -35,13 +36,16 @@ class Directives(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that the command line and directives share.  Every default is None: `not said`."""
+    """The options that the command line and directives share.  Every default is None: `not said`.  The value of the option for
+    a dimension of size has the name of the request's field (`Dimension.per_node`)."""
     size = parser.add_argument_group("size")
     size.add_argument("-n", "--ntasks", type=count, metavar="N", help="tasks in all (default 1)")
     size.add_argument("-N", "--nodes", type=_nodes, metavar="N", help="nodes (default: as few as hold the tasks)")
     size.add_argument("--ntasks-per-node", type=count, metavar="N", help="tasks on each node")
     size.add_argument("-c", "--cpus-per-task", type=count, metavar="N", help="cores of a task (default 1)")
-    size.add_argument("--mem", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G; 0: all")
+    size.add_argument(
+        "--mem", dest="memory_mb", type=memory, metavar="MEM", help="memory on each node: MiB, or 512M, 4G; 0: all"
+    )
     size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
     size.add_argument("-G", "--gpus", type=_gpus, metavar="N", help="GPUs in all, as many on each node")
     size.add_argument("--gpus-per-node", type=_gpus, metavar="N", help="GPUs on each node instead")
@@ -145,7 +149,6 @@ def _add_files(files: argparse._ArgumentGroup) -> None:
 
 FIELDS: Final = {  # of a request, where its option is not named like it
     "walltime_s": "--time",
-    "memory_mb": "--mem",
     "memory_per_core_mb": "--mem-per-cpu",
     "tasks": "--ntasks",
     "grace_s": "--grace",
@@ -166,7 +169,8 @@ def in_options(refused: CliError, given: argparse.Namespace) -> CliError:
     """What was refused of a job, by the option that said it; `given`: the job's options."""
     parser = directives_parser()
     names = {option[2:].replace("-", "_"): option for option in parser.option_strings() if option.startswith("--")}
-    return in_words(refused, names | FIELDS, {"inputs": given.input or [], "keep": given.keep or []})
+    sizes = {dimension.per_node: parser.option_of(dimension.per_node) for dimension in DIMENSIONS}
+    return in_words(refused, names | sizes | FIELDS, {"inputs": given.input or [], "keep": given.keep or []})
 
 
 @cache

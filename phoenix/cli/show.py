@@ -12,6 +12,7 @@ from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
 from phoenix.cli.queue import in_utc, shown, starts
 from schemas import control_characters
+from schemas.dimensions import DIMENSIONS
 from services.domain import text as sentences
 from services.domain.text import facts
 from services.domain.text.starts import when_it_starts
@@ -90,9 +91,7 @@ _LABELS: Final = (
     ("quality", "quality of service"),
     ("constraint", "constraint"),
     ("nodes", "nodes"),
-    ("cores", "cores a node"),
-    ("memory_mb", "memory a node, MiB"),
-    ("gpus", "GPUs a node"),
+    *((dimension.field, dimension.label) for dimension in DIMENSIONS),
     ("priority", "priority"),
     ("submitted_at", "submitted"),
     ("started_at", "started"),
@@ -103,7 +102,8 @@ _LABELS: Final = (
 
 def _pairs(job: dict[str, Any]) -> list[tuple[str, str]]:
     found = [("job", str(job.get("unit") or job["job"]))]  # of an array's element its own name, not the array's
-    words = job | {"state": shown(str(job["state"])), "gpus": job.get("gpus") or None}
+    unsaid = [dimension.field for dimension in DIMENSIONS if not dimension.is_shown(job.get(dimension.field))]
+    words = job | {"state": shown(str(job["state"]))} | dict.fromkeys(unsaid)
     found += [(label, str(words[key])) for key, label in _LABELS if words.get(key) is not None]
     if job.get("elapsed_s") and job["attempts"]:
         found.append(("elapsed", units.span(job["elapsed_s"])))

@@ -22,6 +22,7 @@ from phoenix.cli import cloud, environment, printing, sbatch, waiting
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import query
 from phoenix.cli.retrying import ask_again
+from schemas.dimensions import DIMENSIONS
 from schemas.words import claim_waits
 
 _DASHES: Final = "\0--"  # no argument of a process can hold it
@@ -142,15 +143,15 @@ def read_script(name: str, hint: str) -> str:
 def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespace:
     """The script's options, overridden by those of the command line."""
     merged = sbatch.directives_parser().parse_args(directives)
-    if args.mem is not None or args.mem_per_cpu is not None:  # either takes the place of either
-        merged.mem = merged.mem_per_cpu = None
+    if args.memory_mb is not None or args.mem_per_cpu is not None:  # either takes the place of either
+        merged.memory_mb = merged.mem_per_cpu = None
     if args.gpus is not None or args.gpus_per_node is not None:
         merged.gpus = merged.gpus_per_node = None
     for name in vars(merged):
         value = getattr(args, name)
         if value is not None:
             setattr(merged, name, value)
-    if merged.mem is not None and merged.mem_per_cpu is not None:
+    if merged.memory_mb is not None and merged.mem_per_cpu is not None:
         raise usage("--mem is for each node and --mem-per-cpu for each core: not both")
     if merged.gpus is not None and merged.gpus_per_node is not None:
         raise usage("--gpus are in all, --gpus-per-node (or --gres) on each node: not both")
@@ -173,11 +174,10 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "environment": environment.exported(options.export, os.environ),
         "tasks": tasks,
         "nodes": nodes,
+        **{dimension.per_node: getattr(options, dimension.per_node) for dimension in DIMENSIONS},
         "cpus_per_task": cpus,
-        "memory_mb": options.mem,
         "memory_per_core_mb": options.mem_per_cpu,
         "gpus": options.gpus,
-        "gpus_per_node": options.gpus_per_node,
         "exclusive": bool(options.exclusive),
         "walltime_s": options.time or None,  # Slurm: 0 is no limit of one's own
         "priority": options.priority or 0,

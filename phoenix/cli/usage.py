@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from phoenix.cli import cloud, printing, tables, units
 from phoenix.cli.period import add_span, span
 from phoenix.cli.queue import shown
+from schemas.dimensions import DIMENSIONS
 
 BY: Final = ("department", "user", "service", "lease")
 HELP: Final = """examples:
@@ -49,6 +50,9 @@ _MEANINGS: Final = {
     "(department_removed)": "its removal from the configuration",
     "(idle_to_batch)": "other batch departments, by guarantee or weight",
 }
+_OPTIONAL: Final = {
+    f"used_{d.hour}_s": d.hour for d in DIMENSIONS if d.optional and d.hour
+}  # columns where anybody used it
 _HOURS_S: Final = 3600.0
 _DIGITS: Final = ((10, 4), (100, 3), (1_000, 2), (100_000, 1))  # below this many core-hours in all: digits
 Form: TypeAlias = Callable[[float], str]  # seconds -> hours, with as many digits as the whole table has
@@ -168,7 +172,7 @@ def _hosts(answer: dict[str, Any], hours: Form) -> str:
 
 
 def _cores(answer: dict[str, Any], hours: Form) -> str:
-    """Who used the cores; the GPUs too, where anybody did."""
+    """Who used the cores; what is optional too, where anybody did."""
     by, departments = answer["by"], answer["departments"]
     whole = answer["site"]["cores_s"] if answer["department"] is None else sum(d["held_core_s"] for d in departments)
     some = departments if by == "department" else answer["rows"]
@@ -178,11 +182,12 @@ def _cores(answer: dict[str, Any], hours: Form) -> str:
     if len(some) != 1:
         rows.append(_work("total", total, whole, hours))
     head: tuple[str, ...] = CORE_HEAD
-    if total["used_gpu_s"]:
-        head = (*head, "GPU-HOURS")
-        own = [hours(one["used_gpu_s"]) for one in [*some, total]]
-        rows = [(*row, gpus) for row, gpus in zip(rows, own, strict=False)]
-    return tables.render(head, rows, right="USED % LOST FAILED JOBS PREEMPTED GPU-HOURS")
+    more = {key: f"{hour.upper()}-HOURS" for key, hour in _OPTIONAL.items() if total[key]}
+    for key, title in more.items():
+        head = (*head, title)
+        own = [hours(one[key]) for one in [*some, total]]
+        rows = [(*row, amount) for row, amount in zip(rows, own, strict=False)]
+    return tables.render(head, rows, right=" ".join(("USED % LOST FAILED JOBS PREEMPTED", *more.values())))
 
 
 def _name(one: dict[str, Any], by: str, several: bool) -> str:
@@ -207,7 +212,7 @@ def _work(name: str, one: dict[str, Any], whole: float, hours: Form) -> tuple[st
 
 
 def _sum(some: list[dict[str, Any]]) -> dict[str, Any]:
-    keys = ("used_core_s", "lost_core_s", "failed_core_s", "used_gpu_s", "submitted", "preempted", "started")
+    keys = ("used_core_s", "lost_core_s", "failed_core_s", *_OPTIONAL, "submitted", "preempted", "started")
     total: dict[str, Any] = {key: sum(one[key] for one in some) for key in keys}
     waited = sum((one["mean_wait_s"] or 0.0) * one["started"] for one in some)
     ends: dict[str, int] = {}

@@ -16,6 +16,8 @@ from phoenix.cli import cloud, printing, sbatch, units
 from phoenix.cli import submit as submission
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import query
+from schemas.dimensions import words
+from schemas.size import size_in
 from schemas.words import claim_waits
 from services.domain.text import capital, sentence
 
@@ -88,11 +90,10 @@ def render(answer: dict[str, Any]) -> str:
 
 
 def _shape(answer: dict[str, Any]) -> str:
-    size = [units.count(answer["nodes"], "host"), units.count(answer["cores"], "core")]
-    size += [units.count(answer["gpus"], "GPU")] if answer.get("gpus") else []
     on_each = " on each" if answer["nodes"] > 1 else ""
     many = f"an array of {answer['units']}, each " if answer["units"] > 1 else ""
-    return f"{many}{', '.join(size)} and {answer['memory_mb']} MiB{on_each}, for at most {units.span(answer['walltime_s'])},"
+    size = f"{units.count(answer['nodes'], 'host')}, {words(size_in(answer))}"
+    return f"{many}{size}{on_each}, for at most {units.span(answer['walltime_s'])},"
 
 
 def _when(forecast: dict[str, Any], answer: dict[str, Any]) -> str:

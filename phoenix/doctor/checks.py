@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
 from phoenix.doctor.endpoint import is_loopback
 from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.requirements import REAL, Wanted
-from schemas.size import total
+from schemas.dimensions import spoken
+from schemas.size import Size, total
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight
 from services.executor.opennebula.template import TemplateError, Templates
@@ -94,12 +96,17 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
         ]
     size = total(host_sight(host).size for host in usable)
     clusters = sorted({host.findtext("CLUSTER") or "-" for host in usable})
-    gpus = f"{size.gpus} GPUs, " if size.gpus else ""
-    says = f"{told}: {size.cores} cores, {gpus}{size.memory_mb // 1024} GiB, in cluster {', '.join(clusters)}"
+    says = f"{told}: {', '.join(_amounts(size))}, in cluster {', '.join(clusters)}"
     says += f"; {every - len(found)} more are left out by [hosts]" if every > len(found) else ""
     idle = len(usable) < len(found)
     head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)
     return [head, *_capacity(usable, wanted), *_drivers(usable, wanted)]
+
+
+def _amounts(size: Size) -> Iterator[str]:
+    """Of all hosts together; memory in GiB."""
+    for dimension, number in spoken(size):
+        yield f"{number // 1024} GiB" if dimension.field == "memory_mb" else dimension.amount(number)
 
 
 def _capacity(usable: list[Any], wanted: Wanted) -> list[Finding]:

@@ -18,7 +18,7 @@ from schemas.config import Department as Configured
 from schemas.dimensions import words
 from schemas.facts import Fact
 from schemas.ids import element_id
-from schemas.size import Size
+from schemas.size import FIELDS, Size
 from services.domain.capabilities import ALL
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
@@ -73,15 +73,20 @@ def _some(what: st.SearchStrategy[Any], most: int) -> st.SearchStrategy[list[Any
     return st.one_of(*[st.lists(what, min_size=least, max_size=most) for least in (0, 1, 2, 3)])
 
 
+def _sizes(cores: st.SearchStrategy[int], memory_mb: st.SearchStrategy[int]) -> st.SearchStrategy[Size]:
+    """Sizes with nothing of the other dimensions: a field that is left out would be drawn."""
+    numbers = {field: st.just(0) for field in FIELDS} | {"cores": cores, "memory_mb": memory_mb}
+    return st.builds(Size, **numbers)
+
+
 @st.composite
 def _drawn(draw: st.DrawFn, best_effort: bool) -> Case:
     """Two shapes at most: what matters happens among units of the same shape, and between two.  Small jobs and large hosts are
     drawn more often: where nothing fits there is little to see."""
     few = st.sampled_from((1, 1, 1, 2, 1, 3))
-    none = st.just(0)  # of GPUs
-    ranks = st.builds(Size, few, st.sampled_from((256, 256, 512, 2048)), none)
+    ranks = _sizes(few, st.sampled_from((256, 256, 512, 2048)))
     shapes = draw(st.lists(st.tuples(few, ranks, st.sampled_from((False, False, True))), min_size=1, max_size=2))
-    offers = st.builds(Size, st.sampled_from((4, 8, 4, 1)), st.sampled_from((BIG_MB, BIG_MB, 512)), none)
+    offers = _sizes(st.sampled_from((4, 8, 4, 1)), st.sampled_from((BIG_MB, BIG_MB, 512)))
     hosts = st.builds(HostCase, offers, st.sampled_from((False, False, False, True)))
     job = st.builds(
         lambda shape, rest: JobCase(*shape, **rest),

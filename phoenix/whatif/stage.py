@@ -32,9 +32,11 @@ from phoenix.whatif.books import Books
 from phoenix.whatif.lives import Lives, Serving, Unknown
 from schemas import facts as f
 from schemas.config import CloudConfig, Department
+from schemas.dimensions import asking
 from schemas.facts import Fact
 from schemas.ids import sort_key
 from schemas.requests import JobSubmit
+from schemas.size import size_of
 from services.admission.commands import compose
 from services.admission.core.admission import AdmissionCore
 from services.domain.core import NEVER
@@ -279,30 +281,32 @@ class Stage(Simulation):
         """Rule 2; empty: it is taken."""
         if fact.lease is not None:
             return ""
-        asked = JobSubmit(
-            tasks=fact.tasks,
-            nodes=fact.nodes,
-            cpus_per_task=fact.cpus_per_task,
-            memory_mb=fact.memory_mb,
-            gpus_per_node=fact.gpus or None,
-            exclusive=fact.exclusive,
-            walltime_s=fact.walltime_s,
-            on_reclaim=fact.on_reclaim,
-            on_term=fact.on_term,
-            grace_s=fact.grace_s,
-            array=",".join(map(str, fact.array)) or None,
-            service=fact.service,
-            best_effort=fact.best_effort,
-            short=fact.short,
-            quality=fact.quality,
-            constraint=fact.constraint,
-        )
         caller = compose.Caller(user=fact.user, department=fact.dept, role="user")
         try:
-            compose.submit(self.admission.core, caller, fact.dept, asked, "", "", ())
+            compose.submit(self.admission.core, caller, fact.dept, asked_by(fact), "", "", ())
         except Refused as refused:
             return refused.message
         return ""
+
+
+def asked_by(fact: f.JobSubmitted) -> JobSubmit:
+    """The request that this fact came from, as far as a department may refuse it."""
+    return JobSubmit(
+        tasks=fact.tasks,
+        nodes=fact.nodes,
+        **{**asking(size_of(fact)), "cpus_per_task": fact.cpus_per_task},
+        exclusive=fact.exclusive,
+        walltime_s=fact.walltime_s,
+        on_reclaim=fact.on_reclaim,
+        on_term=fact.on_term,
+        grace_s=fact.grace_s,
+        array=",".join(map(str, fact.array)) or None,
+        service=fact.service,
+        best_effort=fact.best_effort,
+        short=fact.short,
+        quality=fact.quality,
+        constraint=fact.constraint,
+    )
 
 
 def _patient(department: Department) -> Department:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from schemas.dimensions import DIMENSIONS
@@ -29,10 +30,10 @@ from schemas.words import (
     web_may_claim,
 )
 
-_NOUNS: Final = {
-    "jobs_running_max": "running job",
-    **{dimension.limit: dimension.singular for dimension in DIMENSIONS if dimension.limit},
-    "hosts_max": "host",
+_AMOUNTS: Final[dict[str, Callable[[int], str]]] = {  # of limits
+    "jobs_running_max": lambda number: count(number, "running job"),
+    **{dimension.limit: dimension.amount for dimension in DIMENSIONS if dimension.limit},
+    "hosts_max": lambda number: count(number, "host"),
 }
 _OF_DEPARTMENT: Final = {dimension.limit: dimension.department_limit for dimension in DIMENSIONS if dimension.limit}
 
@@ -58,9 +59,9 @@ class Needs(AnyReason, frozen=True, kw_only=True):
 
     def part(self, nodes: int) -> str:
         """What a host has to have; memory that the job did not ask for is not mentioned."""
-        parts = [counted(self.cores, "core")]
-        parts += [] if self.memory_mb is None else [f"{self.memory_mb} MiB"]
-        parts += [count(self.gpus, "GPU")] if self.gpus else []
+        numbers = ((dimension, getattr(self, dimension.field)) for dimension in DIMENSIONS)
+        parts = [dimension.amount(number) for dimension, number in numbers if dimension.is_shown(number)]
+        parts = parts if self.cores is not None else [DIMENSIONS[0].amount(0), *parts]
         size = " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
         labels = f", {self.constraint}," if self.constraint else ""
         return f"{size}{labels}{' each' if nodes > 1 else ''}".rstrip(",")
@@ -561,11 +562,11 @@ class Limited(AnyReason, frozen=True, kw_only=True):
 
     def exceeds(self, who: str, *, of_department: bool = False) -> str:
         """What `who` may have at once, and has; empty if the limit is none of those known here."""
-        noun = _NOUNS.get(self.limit)
-        if self.used is None or noun is None:
+        amount = _AMOUNTS.get(self.limit)
+        if self.used is None or amount is None:
             return ""
         name = _OF_DEPARTMENT.get(self.limit, self.limit) if of_department else self.limit
-        has = f"{who} may have {counted(self.most, noun)} at once ({name}) and has {self.used}"
+        has = f"{who} may have {amount(self.most or 0)} at once ({name}) and has {self.used}"
         return f"{has}; it needs {self.needs or 0} more"
 
 

@@ -4,11 +4,18 @@ D1  The door reads each from its own option, and custody counts each on the host
 D2  In every order a job is placed on the one host that has enough of everything, and on none that is short of one of anything.
 D3  What is moved needs and takes the same on its next host; a question (`whatif`) finds the same host.
 D4  A VM that waits is taken over by a job that is as large in every dimension, and by no other.
-D5  The VM's template, the guest's boot document and the job's environment say each number.
+D5  The VM's template, both ends' boot document and both builders' environment say each number; a lease asks for it as a job
+    does, and a submission that is asked again for a replay is the one that was.
+D6  Every report says each number: hosts, show, lease, usage, what-if, the history's table, the bill, the doctor.
 """
 
 from __future__ import annotations
 
+import re
+import sqlite3
+from argparse import Namespace
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, Final
 
 import msgspec
@@ -16,17 +23,33 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from phoenix.billing.bill import of_day as bill_of_day
+from phoenix.cli import history, hosts, lease, show, submit, usage, whatif_job
+from phoenix.cli.parser import Parser
+from phoenix.cli.sbatch import directives_parser
+from phoenix.doctor import checks
+from phoenix.local.guest import door as door_of_guest
+from phoenix.local.guest.environment import for_job
+from phoenix.whatif.stage import asked_by
 from schemas import facts as f
+from schemas import reasons as because
 from schemas.config import Warm
-from schemas.requests import JobSubmit
+from schemas.dimensions import DIMENSIONS, Dimension, asking
+from schemas.requests import JobSubmit, LeaseCreate
 from schemas.size import FIELDS, Size, size_of
 from services.admission.commands import compose
-from services.admission.guests.boot import boot_of
+from services.admission.guests.boot import Boot, boot_of
 from services.admission.guests.boot_text import environment
-from services.admission.storage.payloads import Payload
+from services.admission.storage.payloads import Payload, pack
 from services.domain.capabilities import ALL
+from services.domain.text.facts import told
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import Templates
+from services.monitor.core.buckets import OF_HOSTS, USED, Row, Span, measure
+from services.monitor.history.schema import SCHEMA
+from services.monitor.http import billable
+from services.monitor.views import usage as usage_view
+from services.runtime.config.prices import parse
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.start_estimate import copied
@@ -38,21 +61,29 @@ from tests.support.world import World, batch
 from tests.support.world import cloud as config
 
 PRIMES: Final = {"cores": 7, "memory_mb": 1031, "gpus": 3}
-ASKED: Final = {"cores": {"cpus_per_task": 7}, "memory_mb": {"memory_mb": 1031}, "gpus": {"gpus_per_node": 3}}
-SIZE: Final = Size(**PRIMES)
-SHORT: Final = {field: SIZE._replace(**{field: PRIMES[field] - 1}) for field in FIELDS}  # of one dimension
+SIZE: Final = Size._make(PRIMES.get(field, 2) for field in FIELDS)  # a row without a prime: the first test says so
+SHORT: Final = {field: SIZE._replace(**{field: getattr(SIZE, field) - 1}) for field in FIELDS}  # of one dimension
 
 
 def test_this_file_knows_every_dimension() -> None:
-    assert set(PRIMES) == set(ASKED) == set(FIELDS)
+    lacking = [field for field in FIELDS if field not in PRIMES]
+    assert not lacking, f"PRIMES of this file has no {', '.join(lacking)}: add a prime of its own"
+    assert set(PRIMES) == set(FIELDS)
     assert len(set(PRIMES.values())) == len(FIELDS)
+    options = vars(directives_parser().parse_args([]))
+    unasked = [d.field for d in DIMENSIONS if d.per_node not in options]
+    assert not unasked, (
+        f"no option of `phoenix submit` has a dest for {', '.join(unasked)}: add one to sbatch.add_options"
+    )
+    unleased = [field for field in FIELDS if field not in lease.SIZES]
+    assert not unleased, f"no option of `phoenix lease` is for {', '.join(unleased)}: add one to lease.SIZES"
 
 
 # ------------------------------------------------------------------------------------------------------------------- D1
 
 
 def asked() -> dict[str, Any]:
-    return {name: value for each in ASKED.values() for name, value in each.items()}
+    return asking(SIZE)
 
 
 def described(world: Fold, name: str, size: Size) -> None:
@@ -106,10 +137,12 @@ def test_d2_every_order_places_it_where_there_is_enough_of_everything(order: str
 @pytest.mark.parametrize("field", FIELDS)
 def test_d2_nothing_is_placed_where_one_more_is_asked_for(field: str) -> None:
     world = site()
-    job = world.submit(**SIZE._replace(**{field: PRIMES[field] + 1}).fields())
+    job = world.submit(**SIZE._replace(**{field: getattr(SIZE, field) + 1}).fields())
     world.settle()
     assert world.unit(job).state == "pending"
-    over = f.UnitPlaced(unit=job, attempt=1, hosts=("whole",), **SIZE._replace(**{field: PRIMES[field] + 1}).fields())
+    over = f.UnitPlaced(
+        unit=job, attempt=1, hosts=("whole",), **SIZE._replace(**{field: getattr(SIZE, field) + 1}).fields()
+    )
     [(_, meta)] = world.write("scheduler.hpc", over)
     assert meta.void == "no_room"
 
@@ -188,5 +221,136 @@ def test_d5_template_boot_document_and_environment_say_each() -> None:
     boot = boot_of(cloud(), world.custody.state.units[job], 0, world.core.job(job), Payload(script="true"))
     assert boot is not None
     assert size_of(boot) == SIZE
-    said = environment(boot)
-    assert (said["PHOENIX_CPUS"], said["PHOENIX_MEMORY_MB"]) == ("7", "1031")
+    read = msgspec.json.decode(msgspec.json.encode(boot), type=door_of_guest.Boot)
+    assert size_of(read) == SIZE
+    for said in (environment(boot), for_job(read, STILL, "http://phoenix:1", "c/1/1/0")):
+        for dimension, prime in zip(DIMENSIONS, SIZE, strict=True):
+            names = (dimension.variable, *dimension.slurm)
+            assert [said.get(name) for name in names] == [str(prime)] * len(names), dimension.field
+
+
+STILL: Final[Any] = SimpleNamespace(  # a machine in which nothing runs
+    room=SimpleNamespace(work="/w", tmp="/t", path="/r", file=lambda name: f"/r/{name}"),
+    programs=SimpleNamespace(path="/phoenix/bin:/usr/bin"),
+    core_share=1.0,
+    environment={},
+)
+
+
+def test_d5_the_guest_reads_every_field_of_the_boot_document() -> None:
+    exempt: set[str] = set()  # fields that the embedded guest has no use for, by name
+    assert set(Boot.__struct_fields__) - set(door_of_guest.Boot.__struct_fields__) == exempt
+
+
+def test_d5_a_lease_asks_as_a_job_does_and_a_replay_as_the_submission_did() -> None:
+    parser = Parser()
+    lease.add_arguments(parser)
+    args = parser.parse_args(["--immediate", "--duration", "60"])
+    assert set(FIELDS) <= set(vars(args))
+    vars(args).update(SIZE.fields())
+    asked_for = msgspec.convert(lease._request(args, [], 0.0), LeaseCreate)
+    assert size_of(asked_for) == SIZE
+    given = Namespace(**vars(directives_parser().parse_args([])) | asking(SIZE), script="", arguments=[])
+    submitted = submit.request_of(given, given, "true")
+    for request in (asked_for.job("hold"), msgspec.convert(submitted, JobSubmit)):
+        world = door()
+        described(world, "big", SIZE)
+        fact = compose.submit(world.core, ANN, "hpc", request, "job/x", "d", ())
+        again = compose.submit(world.core, ANN, "hpc", asked_by(fact), "job/x", "d", ())
+        assert (size_of(fact), size_of(again)) == (SIZE, SIZE)
+        for name in asking(SIZE):
+            assert getattr(asked_by(fact), name) == getattr(request, name) is not None
+
+
+def test_d5_the_digest_of_what_is_asked_changes_with_each() -> None:
+    base = JobSubmit(script="true", request="r", **asking(SIZE))
+    digests = {
+        pack(msgspec.structs.replace(base, **{name: value + 1}), "hpc").digest for name, value in asking(SIZE).items()
+    }
+    assert len(digests | {pack(base, "hpc").digest}) == len(FIELDS) + 1
+
+
+# ------------------------------------------------------------------------------------------------------------------- D6
+
+
+SHOWN: Final = SIZE.plus(Size._make(7000 for _ in FIELDS))  # numbers that stand nowhere else
+
+
+def says_each(text: str, size: Size = SHOWN, fields: Sequence[str] = FIELDS) -> None:
+    numbers = [getattr(size, field) for field in fields]
+    assert [n for n in numbers if not re.search(rf"(?<![\d.]){n}(?![\d])", text)] == [], text
+
+
+JOB: Final = {"job": "1", "state": "running", "attempts": [], "nodes": 1, **SHOWN.fields()}
+
+
+def test_d6_hosts_jobs_leases_and_answers_to_questions_say_each() -> None:
+    in_use = {dimension.used: getattr(SHOWN, dimension.field) - 1 for dimension in DIMENSIONS}
+    says_each(hosts.render([{"host": "h", "state": "held", **SHOWN.fields(), **in_use}]))
+    says_each(show.render(JOB))
+    core_s = {"core_s_used": 0.0, "core_s_reserved": 0.0}
+    reserved = {"lease": "1", "duration_s": 60.0, "hosts": [], "preempted": 0, "state": "running", **core_s}
+    says_each(", ".join(value for _, value in lease.pairs({**reserved, **SHOWN.fields()})))
+    forecast = {"sure": "planned", "start_at": 0.0, "hosts": []}
+    asked_for = {
+        "department": "hpc",
+        "at": 0.0,
+        "now": True,
+        "units": 1,
+        "nodes": 1,
+        "walltime_s": 60.0,
+        "variants": [],
+    }
+    says_each(whatif_job.render({**asked_for, "forecast": forecast, **SHOWN.fields()}))
+    assert set(FIELDS) <= set(history.COLUMNS)
+    more = SHOWN._replace(memory_mb=SHOWN.memory_mb * 1024)  # which the doctor tells in GiB
+    says_each(", ".join(checks._amounts(more)))
+
+
+def test_d6_sentences_say_each() -> None:
+    says_each(told("host.described", {"host": "h", **SHOWN.fields()}))
+    says_each(because.TooLargeNow(nodes=1, able=0, **SHOWN.fields()).sentence())
+
+
+@pytest.mark.parametrize("dimension", [d for d in DIMENSIONS if d.limit], ids=lambda d: d.field)
+def test_d6_a_limit_of_each_is_said_in_its_unit(dimension: Dimension) -> None:
+    for most in (1, 13):
+        limited = because.UserLimit(user="ann", limit=dimension.limit, most=most, used=5, needs=17)
+        words = f"may have {dimension.amount(most)} at once ({dimension.limit}) and has 5; it needs 17 more"
+        assert words in limited.sentence()
+    above = because.DepartmentLimit(limit=dimension.limit, most=13, used=5, needs=17).sentence()
+    assert f"{dimension.amount(13)} at once ({dimension.department_limit})" in above
+
+
+PAID: Final = tuple(dimension for dimension in DIMENSIONS if dimension.hour)
+HOUR_MS: Final = 3_600_000
+
+
+def test_d6_usage_says_each_that_has_an_hour() -> None:
+    row, span = Row(), Span()
+    measure(row, USED, SIZE, HOUR_MS)
+    measure(span, OF_HOSTS, SIZE.times(2), HOUR_MS)
+    one = usage_view._department("hpc", span, row, None)
+    for dimension in PAID:
+        prime = getattr(SIZE, dimension.field)
+        assert (one[f"used_{dimension.hour}_s"], one[f"held_{dimension.hour}_s"]) == (3600 * prime, 7200 * prime)
+    site = {"hosts_s": 1.0, "cores_s": 1e6, "lost_s": 0.0, "absent_s": 0.0, "free_s": 0.0}
+    answer = {"by": "department", "department": None, "since": 0.0, "until": 3600.0, "began": 0.0, "site": site}
+    says_each(
+        usage.render({**answer, "departments": [one], "rows": [], "rows_left_out": 0}), SIZE, [d.field for d in PAID]
+    )
+
+
+def test_d6_the_bill_has_a_line_for_each_that_has_an_hour() -> None:
+    db = sqlite3.connect(":memory:")
+    db.executescript(SCHEMA)
+    columns = {"unit": "1", "attempt": 1, "department": "hpc", "hosts": "h1", "placed_ms": 0, "ended_ms": HOUR_MS}
+    columns |= SIZE.fields()
+    marks = ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO attempts ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
+    found = billable.of_day(db, 0, None, HOUR_MS)
+    table = "".join(f'[[price]]\nper = "{d.hour}_hour"\namount = "1"\n' for d in PAID)
+    lines = bill_of_day(parse(f"digits = 2\n{table}"), {"day": 0.0, **found}).lines
+    assert {line.per: line.quantity_ms // HOUR_MS for line in lines} == {
+        f"{dimension.hour}_hour": getattr(SIZE, dimension.field) for dimension in PAID
+    }

@@ -15,16 +15,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.size import Size, total
+from schemas.size import FIELDS, Size, total
 from services.domain.shape import Shape
 from services.domain.timetable import Ground, Slot, Timetable
 from services.scheduler.core.state.room import Free, Room
 
-HOSTS = st.lists(st.builds(Size, st.integers(1, 6), st.sampled_from([512, 1024, 4096])), min_size=1, max_size=6)
+REST = [st.integers(0, 2) for _ in FIELDS[2:]]
+HOSTS = st.lists(st.builds(Size, st.integers(1, 6), st.sampled_from([512, 1024, 4096]), *REST), min_size=1, max_size=6)
 PARTS = st.builds(
     Shape,
     nodes=st.integers(1, 4),
-    size=st.builds(Size, st.integers(1, 5), st.sampled_from([128, 500, 1024])),
+    size=st.builds(Size, st.integers(1, 5), st.sampled_from([128, 500, 1024]), *REST),
     exclusive=st.sampled_from([False, False, False, True]),
     constraint=st.just(""),
 )

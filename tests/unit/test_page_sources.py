@@ -3,10 +3,13 @@ files with their theory of operation on top, and every name that scripts look fo
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from schemas.dimensions import DIMENSIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "http" / "page"
 SCRIPTS = sorted(PAGE.glob("*.js"))
@@ -74,6 +77,14 @@ def test_every_file_that_is_named_is_there_and_every_file_is_named() -> None:
     for path in SCRIPTS:
         named |= set(re.findall(r"from \"\./([\w.]+)\"", path.read_text()))
     assert named | {"index.html"} == {path.name for path in SOURCES}
+
+
+def test_the_pages_dimensions_are_those_of_the_table() -> None:
+    found = re.findall(r"^  (\{ field: .*\}),$", (PAGE / "size.js").read_text(), re.MULTILINE)
+    rows = [json.loads(re.sub(r"(\w+): ", r'"\1": ', row)) for row in found]
+    assert rows == [
+        {name: getattr(d, name) for name in ("field", "used", "name", "plural", "unit")} for d in DIMENSIONS
+    ]
 
 
 def test_what_scripts_look_for_is_in_the_document() -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import pytest
 
 from schemas import facts as f
-from schemas.dimensions import DIMENSIONS, NEWEST, is_fixed, scarcity, under, vm_attributes, words
-from schemas.size import FIELDS, NOTHING, TAKEN, Size, size_of, total
+from schemas.dimensions import (
+    DIMENSIONS,
+    NEWEST,
+    asking,
+    is_fixed,
+    is_named,
+    scarcity,
+    under,
+    variables,
+    vm_attributes,
+    words,
+)
+from schemas.size import FIELDS, NOTHING, TAKEN, Size, size_in, size_of, total
 from services.domain.custody.rules import RULES, RULES_KNOWN
 from services.domain.shape import Shape
 from services.scheduler.core.state.room import Free, Room
@@ -65,15 +76,41 @@ def test_a_flat_message_is_a_size_and_a_size_is_flat() -> None:
     assert size.fields() == dict(zip(FIELDS, size, strict=True))
 
 
-def test_a_size_in_words_leaves_out_what_is_scarce_and_not_asked_for() -> None:
+def test_a_size_in_words_leaves_out_what_is_optional_and_0() -> None:
     assert words(Size(1, 512)) == "1 core and 512 MiB"
     assert words(Size(4, 512, 1)) == "4 cores, 512 MiB and 1 GPU"
     assert words(Size(4, 512, 2), joined="together with") == "4 cores, 512 MiB together with 2 GPUs"
 
 
-def test_gpus_are_scarce_and_stay_where_they_are_and_cores_and_memory_are_neither() -> None:
+def test_gpus_are_scarce_and_named_and_stay_where_they_are_and_cores_and_memory_are_none_of_it() -> None:
     assert (scarcity(Size(9, 9)), scarcity(Size(9, 9, 2))) == (0, 2)
+    assert (is_named(Size(9, 9)), is_named(Size(0, 0, 1))) == (False, True)
     assert (is_fixed(Size(9, 9)), is_fixed(Size(0, 0, 1))) == (False, True)
+
+
+def test_amounts_of_different_scarce_dimensions_are_compared_one_after_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("schemas.dimensions.SCARCE", (0, 1))
+    sizes = [Size(2, 1), Size(1, 500_000), Size(0, 7), Size(1, 3), Size()]
+    assert sorted(sizes, key=scarcity) == sorted(sizes)
+    assert scarcity(Size()) == 0
+
+
+def test_each_of_the_four_properties_is_a_column_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dimension that is optional and neither scarce nor named is left out at 0, and nothing else."""
+    gpus = DIMENSIONS[2]._replace(scarce=False, named=False, fixed=False)
+    monkeypatch.setattr("schemas.dimensions.DIMENSIONS", (*DIMENSIONS[:2], gpus))
+    assert words(Size(1, 512)) == "1 core and 512 MiB"
+    monkeypatch.setattr("schemas.dimensions.DIMENSIONS", (*DIMENSIONS[:2], DIMENSIONS[2]._replace(optional=False)))
+    assert words(Size(1, 512)) == "1 core, 512 MiB and 0 GPUs"
+    assert variables(Size(1, 512))["PHOENIX_GPUS"] == "0"
+
+
+def test_a_request_for_a_size_leaves_out_what_is_optional_and_0() -> None:
+    assert asking(Size(2, 512)) == {"cpus_per_task": 2, "memory_mb": 512, "gpus_per_node": None}
+    assert asking(Size(2, 512, 3))["gpus_per_node"] == 3
+    assert size_in({"cores": 2, "gpus": None, "other": 9}) == Size(2)
 
 
 def test_a_dimension_counts_from_its_rules_on() -> None:

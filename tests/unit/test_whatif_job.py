@@ -194,7 +194,7 @@ def test_what_people_read() -> None:
         "Nothing was submitted.",
     ]
     with_gpus = render(answer(now=True, forecast=forecast(1_000_000.0, "h1", ends=0), gpus=2)).splitlines()
-    assert "core, 2 GPUs and" in with_gpus[0].replace("cores", "core")
+    assert "4 cores, 256 MiB and 2 GPUs on each" in with_gpus[0]
     saves = render(answer(now=True, forecast=forecast(1_000_000.0, "h1", ends=0), claim_waits_s=31.0)).splitlines()
     assert saves[2] == "  A claim that takes its hosts may wait up to 31s for it."
     shorter = {"field": "walltime_s", "value": 1800.0, "forecast": forecast(1_000_000.0, "h3", ends=0)}

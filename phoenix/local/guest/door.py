@@ -91,6 +91,7 @@ class Boot(msgspec.Struct, frozen=True):
     name: str
     cores: int = 1
     memory_mb: int = 0
+    gpus: int = 0
     nodes: list[str] = []
     script: str | None = None
     argv: list[str] = []

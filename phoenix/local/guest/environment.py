@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from phoenix.local.guest.door import Boot, Command
 from phoenix.local.guest.machine import Machine
+from schemas.dimensions import variables
+from schemas.size import size_of
 from schemas.slurm_names import of_job, with_slurm_names
 
 
@@ -34,7 +36,7 @@ def common(boot: Boot, machine: Machine, url: str, phoenix_id: str) -> dict[str,
         "PHOENIX_USER": boot.user,
         "PHOENIX_ATTEMPT": str(boot.attempt),
         "PHOENIX_CORE_SHARE": f"{machine.core_share:g}",
-        "PHOENIX_MEMORY_MB": str(boot.memory_mb),
+        **variables(size_of(boot)),
         **machine.environment,
     }
 

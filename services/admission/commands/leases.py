@@ -29,7 +29,7 @@ import msgspec
 from schemas import facts as f
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
-from schemas.dimensions import words
+from schemas.dimensions import DIMENSIONS, words
 from schemas.facts import Fact
 from schemas.ids import JOB
 from schemas.size import size_of
@@ -46,7 +46,11 @@ from services.domain.timetable import FOREVER, Collision, Ground, Slot, Timetabl
 
 HORIZON_S: Final = 366 * 86400.0  # which hosts exist more than a year from now is unknown
 LEASES_MAX: Final = 200  # of a department at a time: each new one is compared with all, in one step of this process
-_FIELDS: Final = {"walltime_s": "duration_s", "cpus_per_task": "cores", "tasks": "nodes", "gpus_per_node": "gpus"}
+_FIELDS: Final = {  # of the job's request: of the lease's
+    "walltime_s": "duration_s",
+    "tasks": "nodes",
+    **{dimension.per_node: dimension.field for dimension in DIMENSIONS},
+}
 NEW: Final = "new"  # the lease that is asked for, in a timetable
 # TERM ends it at once, and not with 0: an attempt that makes way would count as completed.
 HOLD_SCRIPT: Final = """#!/bin/sh
@@ -92,7 +96,7 @@ def create(
 def _in_its_words(refused: Refused) -> Refused:
     """A job's refusal, with the field named as leases name it."""
     field = _FIELDS.get(refused.field or "")
-    if field is None:
+    if field in (None, refused.field):
         return refused
     return Refused(refused.code, refused.message.replace(f"{refused.field}:", f"{field}:", 1), field)
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import Any, Final, cast
 
-from schemas.dimensions import words
+from schemas.dimensions import DIMENSIONS, words
 from schemas.facts import Dependency
 from schemas.requests import JobSubmit
 from schemas.size import NOTHING, Size, total
@@ -129,8 +129,11 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memo
 
     def size_on(nodes: int) -> Size:
         cores = cores_on_node(request.tasks, nodes, request.cpus_per_task)
-        return Size(cores, _memory_mb(request, capacity, cores, memory_per_core_mb), _gpus(request, nodes))
+        memory_mb = _memory_mb(request, capacity, cores, memory_per_core_mb)
+        return plain._replace(cores=cores, memory_mb=memory_mb, gpus=_gpus(request, nodes))
 
+    plain = Size._make(getattr(request, dimension.per_node) or 0 for dimension in DIMENSIONS)
+    _refuse_optional(capacity, plain)
     _refuse_gpus(request, capacity)
     nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, size_on)
     if nodes is None:
@@ -163,16 +166,23 @@ def _gpus(request: JobSubmit, nodes: int) -> int:
 
 
 def _refuse_gpus(request: JobSubmit, capacity: Capacity) -> None:
-    """More on a node than any host has, or not as many on each."""
-    each, field = (request.gpus_per_node or 0), "gpus_per_node"
-    if request.gpus:
-        each, field = _gpus(request, request.nodes or request.tasks), "gpus"
-        if request.nodes and request.gpus % request.nodes:
-            message = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
-            raise Refused("invalid", f"{message}; gpus_per_node says how many a node has", "gpus")
+    """Of those asked for in all: not as many on each node, or more there than any host has."""
+    if not request.gpus:
+        return
+    if request.nodes and request.gpus % request.nodes:
+        message = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
+        raise Refused("invalid", f"{message}; gpus_per_node says how many a node has", "gpus")
+    each = _gpus(request, request.nodes or request.tasks)
     if each > capacity.most.gpus:
-        asked = f"{field}: no host has {count(each, 'GPU')}"
-        raise Refused("invalid", f"{asked} (the most is {capacity.most.gpus})", field)
+        raise Refused("invalid", f"gpus: no host has {count(each, 'GPU')} (the most is {capacity.most.gpus})", "gpus")
+
+
+def _refuse_optional(capacity: Capacity, asked: Size) -> None:
+    """More on a node than any host has, of what most jobs do not need: the refusal names it alone."""
+    for dimension, number, most in zip(DIMENSIONS, asked, capacity.most, strict=True):
+        if dimension.optional and number > most:
+            message = f"{dimension.per_node}: no host has {dimension.amount(number)} (the most is {most})"
+            raise Refused("invalid", message, dimension.per_node)
 
 
 def _refuse_impossible(request: JobSubmit, capacity: Capacity, shape: Shape) -> None:

@@ -21,6 +21,8 @@ from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import quote
 
+from schemas.dimensions import variables
+from schemas.size import size_of
 from schemas.slurm_names import of_job, with_slurm_names
 from services.admission.guests.boot import Boot
 
@@ -82,11 +84,11 @@ def environment(boot: Boot) -> dict[str, str]:
         "PHOENIX_DEPARTMENT": boot.department,
         "PHOENIX_USER": boot.user,
         "PHOENIX_ATTEMPT": str(boot.attempt),
-        "PHOENIX_MEMORY_MB": str(boot.memory_mb),
         "PHOENIX_CORE_SHARE": "1",
+        **variables(size_of(boot)),
     }
     if boot.gpus:  # the devices of its machine are its own
-        ours |= {"PHOENIX_GPUS": str(boot.gpus), "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(boot.gpus)))}
+        ours["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(boot.gpus)))
     own = _of_instance(boot) if boot.kind == "instance" else of_job(boot)
     return {**ground, **users, **with_slurm_names({**ours, **own})}
 

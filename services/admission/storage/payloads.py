@@ -24,6 +24,7 @@ import msgspec
 import nats.errors
 import nats.js.errors
 
+from schemas.dimensions import DIMENSIONS
 from schemas.requests import JobSubmit, StoredSignal
 from services.domain.refusal import Refused
 from services.runtime.broker.objects import Damaged, Objects
@@ -90,6 +91,10 @@ def pack(request: JobSubmit, dept: str) -> Packed:
     return Packed(key, data, {name: file.data for name, file in files.items()}, digest)
 
 
+# The base of the digest has cores and memory; the rest stands in it only where it is asked for.
+_SIZES: Final = ("gpus", *(dimension.per_node for dimension in DIMENSIONS if dimension.optional))
+
+
 def _digest(request: JobSubmit, key: str, dept: str) -> str:
     asked = (
         dept,
@@ -106,7 +111,7 @@ def _digest(request: JobSubmit, key: str, dept: str) -> str:
         shared = (*shared, ("constraint", request.constraint))
     if request.memory_per_core_mb:
         shared = (*shared, ("memory_per_core_mb", request.memory_per_core_mb))
-    for field in ("gpus", "gpus_per_node"):
+    for field in _SIZES:
         if getattr(request, field) is not None:
             shared = (*shared, (field, getattr(request, field)))
     if request.on_term:

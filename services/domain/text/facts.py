@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from schemas.control_characters import shown
+from schemas.dimensions import words
+from schemas.size import FIELDS, Size
 from schemas.subjects import SITE
 from schemas.units import count, iso, some, span
 from schemas.words import program_ended
@@ -167,8 +169,7 @@ def _seized(p: Params) -> str:
 def _described(p: Params) -> str:
     labels = p.get("labels") or {}
     with_labels = f", {count(len(labels), 'label')}" if labels else ""
-    gpus = f", {count(p.number('gpus'), 'GPU')}" if p.number("gpus") else ""
-    return f"{p['host']} offers {count(p.number('cores'), 'core')}{gpus} and {p['memory_mb']} MiB{with_labels}"
+    return f"{p['host']} offers {words(Size(*map(p.number, FIELDS)))}{with_labels}"
 
 
 _LOST: Final = {

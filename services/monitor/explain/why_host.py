@@ -101,7 +101,7 @@ def _there(host: Host) -> list[Word]:
     names = ", ".join(sorted(host.units)[:8]) + (" …" if len(host.units) > 8 else "")
     parts = zip(DIMENSIONS, host.used, host.size, strict=True)
     there = ", ".join(
-        f"{used} of {dimension.amount(number)}" for dimension, used, number in parts if number or not dimension.scarce
+        f"{used} of {dimension.amount(number)}" for dimension, used, number in parts if dimension.is_shown(number)
     )
     return [Word(f"there: {names}, on {there}")]
 

@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from schemas.dimensions import DIMENSIONS
 from services.monitor.core.accounting import Accounting
 from services.monitor.core.buckets import DAY_MS, Span, add
 from services.monitor.history.file import History
@@ -27,9 +28,12 @@ from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.parameters import number_of
 from services.monitor.views.times import iso
 
+_SIZE: Final = tuple(dimension.field for dimension in DIMENSIONS if dimension.hour)  # they may have a price
 _ATTEMPTS = (
-    "SELECT a.unit, a.attempt, a.department, a.user, coalesce(j.service, ''), coalesce(j.lease, ''), coalesce(j.quality, ''),"
-    " a.cores, a.gpus, a.hosts, max(a.placed_ms, :since), min(coalesce(a.ended_ms, :until), :until)"
+    "SELECT a.unit, a.attempt, a.department, a.user, "  # noqa: S608 (columns of the table)
+    "coalesce(j.service, ''), coalesce(j.lease, ''), coalesce(j.quality, ''), "
+    + "".join(f"a.{field}, " for field in _SIZE)
+    + "a.hosts, max(a.placed_ms, :since), min(coalesce(a.ended_ms, :until), :until)"
     " FROM attempts AS a LEFT JOIN jobs AS j ON j.unit = a.unit"
     " WHERE a.placed_ms < :until AND (a.ended_ms IS NULL OR a.ended_ms > :since)"
     " AND (:department IS NULL OR a.department = :department) ORDER BY a.unit, a.attempt"
@@ -56,8 +60,7 @@ ATTEMPT = (
     "service",
     "lease",
     "quality",
-    "cores",
-    "gpus",
+    *_SIZE,
     "hosts",
     "from_ms",
     "until_ms",

@@ -22,6 +22,7 @@ from fractions import Fraction
 from typing import Any, Final, Literal, NamedTuple
 
 from schemas.config import BatchPolicy, CloudConfig
+from schemas.dimensions import DIMENSIONS
 from services.domain.sharing.service_share import Shares, percent
 from services.monitor.core.accounting import Accounting
 from services.monitor.core.buckets import (
@@ -180,18 +181,22 @@ def _department(name: str, span: Span, total: Row, config: CloudConfig | None) -
         "held_on_notice_s": span.noticed / 1000,
         "hosts_given_back": span.noticed_hosts,
         "hosts_seized": span.seized_hosts,
-        "held_core_s": span.cores / 1000,
-        "held_gpu_s": span.gpus / 1000,
+        **_seconds("held", span, OF_HOSTS),
         "lost_to": {to: amount / 1000 for to, amount in sorted(span.lost_to.items()) if amount},
         **_work(total),
     }
 
 
+def _seconds(word: str, sums: Row | Span, names: tuple[str, ...]) -> dict[str, float]:
+    """`used_core_s`, `used_gpu_s`: of each dimension that has a word for it."""
+    numbers = zip(DIMENSIONS, measured(sums, names), strict=True)
+    return {f"{word}_{dimension.hour}_s": number / 1000 for dimension, number in numbers if dimension.hour}
+
+
 def _work(row: Row) -> dict[str, Any]:
     return {
-        "used_core_s": row.used / 1000,
+        **_seconds("used", row, USED),
         "best_effort_core_s": row.best_effort / 1000,
-        "used_gpu_s": row.gpus / 1000,
         "lost_core_s": row.lost / 1000,
         "failed_core_s": row.failed / 1000,
         "recovered_core_s": row.recovered / 1000,

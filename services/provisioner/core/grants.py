@@ -8,8 +8,8 @@ Rules
   2. Then batch by priority, then by name, one after the other: a wide job starts when all of its hosts are there.
   3. A department is granted those first that satisfy constraints of its waiting jobs (`demand.changed`), then those that no
      other department's need.
-  4. Hosts differ: of all that are granted at one time, one with something scarce goes to a department whose waiting jobs need
-     it, also if another department comes first in the order; the others get it only when no other host is left.
+  4. Hosts differ: of all that are granted at one time, one that holds a size that a department's demand names goes to that
+     department, also if another department comes first in the order; the others get it only when no other host is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas import reasons as because
 from schemas.config import CloudConfig, Department
 from schemas.dimensions import SCARCE, scarcity
 from schemas.reasons import Reason
-from schemas.size import FIELDS, Size
+from schemas.size import size_in
 from services.domain.constraints import satisfies
 from services.domain.custody.custody import Custody
 from services.domain.sharing.lending import bounds
@@ -57,11 +57,11 @@ def granted(
 
 
 def _needed(custody: Custody, state: State, counts: Mapping[str, int], free: list[str]) -> dict[str, list[str]]:
-    """Rule 4: department -> hosts with what is scarce that its jobs need, in the order of grants."""
+    """Rule 4: department -> hosts that hold the sizes its demand names, in the order of grants."""
     found: dict[str, list[str]] = {}
     taken: dict[str, None] = {}
     for name, count in counts.items():
-        sizes = [Size(**{field: each.get(field, 0) for field in FIELDS}) for each in state.needs.get(name, ())]
+        sizes = [size_in(each) for each in state.needs.get(name, ())]
         able = [n for n in free if n not in taken and any(size.fits_in(custody.state.hosts[n].size) for size in sizes)]
         found[name] = able[:count]
         taken |= dict.fromkeys(found[name])

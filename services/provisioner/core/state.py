@@ -16,7 +16,9 @@ class State(msgspec.Struct, kw_only=True):
     facts: int = 0
     waiting: dict[str, float] = {}
     prefers: dict[str, tuple[str, ...]] = {}  # department -> constraints of its jobs that wait
-    needs: dict[str, tuple[dict[str, int], ...]] = {}  # department -> sizes of them that need something scarce
+    needs: dict[
+        str, tuple[dict[str, int], ...]
+    ] = {}  # department -> sizes that their demand names (`dimensions.named`)
     if_idle: dict[str, int] = {}  # web department -> hosts that it wants beside its demand, if they are idle
     credits: Credits = msgspec.field(default_factory=Credits)
     leases: dict[str, Lease] = {}  # accepted ones with a time of their own that are not over

@@ -15,8 +15,8 @@
 
 Rules
   1. Of the prices that fit, the first of the file counts: one of `core_hour` and `host_hour` for an attempt, one of
-     `gpu_hour` for its GPUs beside it, one for a loss, one for a host within its department's own, beyond it, or lent, one for
-     the least of a day.  What no price fits costs nothing, and is reported.
+     `gpu_hour` for its GPUs beside it (and so for each of `BESIDE`), one for a loss, one for a host within its department's
+     own, beyond it, or lent, one for the least of a day.  What no price fits costs nothing, and is reported.
   2. A price changes by a date: the old one gets `until`, the new one `from`.  So what was billed stays what it was.
   3. A window is looked up at the beginning of each full hour (UTC), so windows begin and end with full hours there.
   4. All problems of the file are reported at once, as of the configuration: file, line, key, price, value, what would be
@@ -37,6 +37,7 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from schemas.dimensions import DIMENSIONS
 from services.domain import windows
 from services.domain.scaling import ZONE_ANY_H, Unreadable, offset_s
 from services.runtime.config import file as config
@@ -44,7 +45,7 @@ from services.runtime.config.file import ConfigError
 from services.runtime.config.form import Form, Lines, Path_, Problem, shown
 
 USED: Final = ("core_hour", "host_hour")
-GPUS: Final = ("gpu_hour",)
+BESIDE: Final = {f"{d.hour}_hour": d.field for d in DIMENSIONS if d.hour and d.optional}  # price -> what it is of
 CREDITS: Final = ("lent_host_hour", "lost_core_hour")
 Per = Literal[
     "core_hour",
@@ -57,9 +58,10 @@ Per = Literal[
     "least_of_day",
 ]
 PER: Final = get_args(Per)
+assert set(PER) >= {f"{dimension.hour}_hour" for dimension in DIMENSIONS if dimension.hour}
 NAMES: Final = ("department", "kind", "user", "service", "lease", "quality")
 OF_JOBS: Final = ("user", "service", "lease", "quality")  # a department's hosts have none of them
-PER_JOB: Final = (*USED, *GPUS, "lost_core_hour")
+PER_JOB: Final = (*USED, *BESIDE, "lost_core_hour")
 DIGITS_MAX: Final = 6
 PRICES_MAX: Final = 1000
 AMOUNT_MAX: Final = Decimal(10) ** 9

@@ -13,6 +13,7 @@ import { el, h, keyed, say } from "./dom.js";
 import { byName, duration, number, seconds } from "./format.js";
 import { MARKS, apartOf, stateOf } from "./model.js";
 import { now } from "./session.js";
+import { amounts } from "./size.js";
 
 const TILES = 48; // at most this many hosts are tiles …
 const CHIPS = 320; // … or chips
@@ -230,9 +231,8 @@ export function told(row, state) {
   const whose = row.department ? `held by ${row.department}` : "";
   const lent = row.lent ? `lent by ${row.owner}` : "";
   const units = (row.units ?? []).length ? `runs ${named(row.units, 6)}` : "";
-  const gpus = row.gpus ? `${row.gpus_used} of ${row.gpus} GPUs in use` : "";
-  const cores = `${row.cores_used} of ${row.cores} cores in use`;
-  const words = [whose, state === "held" ? "" : state, lent, cores, gpus, units];
+  const used = amounts(row).map((amount) => `${amount} in use`);
+  const words = [whose, state === "held" ? "" : state, lent, ...used, units];
   return `${row.host}: ${words.filter(Boolean).join(", ")}`;
 }
 
@@ -248,8 +248,7 @@ function tipOf(row, model) {
       row.department ?? "free",
       state === "held" || state === "free" ? "" : `, ${state}`,
     ),
-    h("span", null, `${row.cores_used} of ${row.cores} cores, ${row.memory_used_mb ?? 0} of ${row.memory_mb ?? 0} MiB`),
-    row.gpus > 0 && h("span", null, `${row.gpus_used} of ${row.gpus} GPUs`),
+    h("span", null, amounts(row).join(", ")),
     (row.units ?? []).length > 0 && h("span", null, `runs ${named(row.units, 8)}`),
     row.lent && h("span", null, `lent by ${row.owner}`),
     since !== null && h("span", { class: "soft" }, `so for ${duration(now() - since)}`),

@@ -17,6 +17,7 @@ import { clock, count, duration, number, seconds, whole } from "./format.js";
 import { entityOf, link, linked, told, unitLink } from "./links.js";
 import { apartOf, stateOf } from "./model.js";
 import { ask, now, Refused } from "./session.js";
+import { named } from "./size.js";
 
 const AGAIN_S = 1;
 const TITLES = { job: "Job", host: "Host", instance: "Instance", department: "Department" };
@@ -158,9 +159,7 @@ export class Story {
       ["State", `${state}${since === null ? "" : ` for ${duration(now() - since)}`}`],
       ["Held by", row.department ? link("department", row.department) : "no department"],
       row.owner && row.owner !== row.department ? ["Owner", `${row.owner}${row.lent ? " (lent)" : ""}`] : null,
-      ["Cores", `${row.cores_used} of ${row.cores} in use`],
-      ["Memory", `${row.memory_used_mb} of ${row.memory_mb} MiB`],
-      row.gpus ? ["GPUs", `${row.gpus_used} of ${row.gpus} in use`] : null,
+      ...named(row),
       row.units?.length ? ["Runs", row.units.flatMap((unit, i) => [i ? ", " : null, unitLink(unit)])] : null,
       typeof row.quarantine === "string" ? ["Quarantine", row.quarantine] : null,
       typeof row.cordoned === "string" ? ["Set apart", apartOf(row)] : null,

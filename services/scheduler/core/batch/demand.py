@@ -6,10 +6,10 @@ Rules
      a demand below the need would let a job wait for ever while others keep the idle hosts.
   2. At most all usable hosts (free, held or draining; not cordoned), for a shape at most those that could hold it.  Cordoned
      hosts in use are wanted beside those (the core adds them): the provisioner takes them off again.
-  3. Of jobs with a constraint (`domain.constraints`), or that need something scarce, hosts that satisfy it count.  Which ones
-     a grant will bring is not for the department to say, so idle hosts that it holds and that do not satisfy it are wanted
-     beside those: otherwise it would have as many as it asked for, and none of use.  `preferred` and `scarce` tell the
-     provisioner which ones.
+  3. Of jobs with a constraint (`domain.constraints`), or that need some of a dimension that demand names, hosts that satisfy it
+     count.  Which ones a grant will bring is not for the department to say, so idle hosts that it holds and that do not satisfy
+     it are wanted beside those: otherwise it would have as many as it asked for, and none of use.  `preferred` and `named` tell
+     the provisioner which ones.
   4. Held jobs, jobs with unmet dependencies and what a throttle keeps back are not demand.
 """
 
@@ -20,7 +20,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas import reasons as because
-from schemas.dimensions import scarcity
+from schemas.dimensions import is_named
 from services.domain.core import NEVER
 from services.scheduler.core.batch import lease_times
 from services.scheduler.core.batch.stage import Said
@@ -47,7 +47,7 @@ class ReportDemand:
             leases = lease_times.hosts_wanted(view.jobs, view.open, view.capacities, view.policy.leases, now)
             wanted = max(wanted, leases)
         prefer = preferred(queue) if view.jobs.constraints and view.active else ()
-        sizes = scarce(queue) if view.active and any(map(scarcity, view.capacities.counts)) else ()
+        sizes = named(queue) if view.active and any(map(is_named, view.capacities.counts)) else ()
         told = (prefer, sizes) == (view.state.prefer, view.state.sizes)
         if wanted != view.custody.state.demands.get(view.dept, 0) or not told:
             pending = len(queue) + len(queue.bookings) - len(starts)
@@ -115,16 +115,17 @@ def hosts_wanted(
         if ranks:
             needed = max(shape.nodes, -(-units * shape.nodes // ranks))
             wanted += min(needed, capacities.able(shape))
-            if shape.constraint or scarcity(shape.size):
+            if shape.constraint or is_named(shape.size):
                 useless = max(useless, sum(n for free, n in (idle or {}).items() if not free.fits(shape)))
         if wanted + useless >= usable:
             return usable
     return wanted + useless
 
 
-def scarce(queue: Queue) -> tuple[dict[str, int], ...]:
-    """What jobs that may start need of a host, of those that need something scarce; in order, the first `PREFERRED_MAX`."""
-    lanes = [lane for lane in queue.lanes.values() if scarcity(lane.key.shape.size)]
+def named(queue: Queue) -> tuple[dict[str, int], ...]:
+    """Sizes of ranks of jobs that may start and that need some of a dimension that is named (`schemas.dimensions`); in order,
+    the first `PREFERRED_MAX`."""
+    lanes = [lane for lane in queue.lanes.values() if is_named(lane.key.shape.size)]
     found = {lane.key.shape.size: None for lane in lanes if queue.allowance(lane)}
     return tuple(size.fields() for size in sorted(found))[:PREFERRED_MAX]
 

@@ -41,8 +41,10 @@ from typing import Final, NamedTuple
 
 from schemas import facts as f
 from schemas import reasons as because
+from schemas.dimensions import scarcity
 from schemas.ids import sort_key
 from schemas.reasons import Reason
+from schemas.size import size_in
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -199,7 +201,7 @@ def idle_hosts(view: View, count: int) -> list[str] | None:
         return None
     empty = {free: names for free, names in view.room.classes.items() if free.empty}
     if index.parked or any(free.scarce for free in empty):
-        sign = -1 if not view.state.sizes and _others_may_need_scarce(view) else 1
+        sign = -1 if not _needs_scarce(view) and _others_may_need_scarce(view) else 1
         # 1. what is scarce, by who may need it; 2. no parked VMs; 3. unique: the name
         order = sorted(
             (sign * free.scarce, name in index.parked, name) for free, names in empty.items() for name in names
@@ -209,11 +211,16 @@ def idle_hosts(view: View, count: int) -> list[str] | None:
     return names[0][:count] if len(names) == 1 else list(islice(heapq.merge(*names), count))
 
 
+def _needs_scarce(view: View) -> bool:
+    """Jobs of the department itself wait for it."""
+    return any(scarcity(size_in(each)) for each in view.state.sizes)
+
+
 def _others_may_need_scarce(view: View) -> bool:
     """A notice does not say what its claimants need: jobs of another batch department may, and web instances that ask."""
     config = view.custody.state.config
     others = [each for each in config.departments if each.name != view.dept] if config is not None else []
-    return any(each.kind == "batch" or (each.web is not None and each.web.instance_gpus > 0) for each in others)
+    return any(each.kind == "batch" or (each.web is not None and scarcity(each.web.instance) > 0) for each in others)
 
 
 def hand_back(view: View, choice: Choice, why: dict[str, Reason], reason: Reason) -> list[f.Fact]:

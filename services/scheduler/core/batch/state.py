@@ -130,7 +130,7 @@ class State(msgspec.Struct, kw_only=True):
     warm: dict[str, str] = {}  # completed unit of one node whose VM is open -> its user, while machines are kept warm
     used: dict[str, float] = {}  # host -> share of its cores in use, as last reported by the executor (`rebalance`)
     prefer: tuple[str, ...] = ()  # constraints that the demand in the journal names
-    sizes: tuple[dict[str, int], ...] = ()  # … and what scarce things
+    sizes: tuple[dict[str, int], ...] = ()  # … and the sizes that it names
     usage: Usage = msgspec.field(default_factory=Usage)
 
 
