@@ -32,6 +32,7 @@ from phoenix.local.opennebula.settings import Settings
 from schemas import facts as f
 from schemas.config import CloudConfig, Policy
 from schemas.envelope import FACTS_MAX
+from schemas.size import Size
 from services.domain.custody.rules import RULES
 from services.executor.core.executor import ExecutorCore
 from services.executor.opennebula.client import OpenNebula, vm_reader
@@ -132,7 +133,7 @@ class Bench:
 
 async def serve(port: int, events_port: int) -> None:
     """The embedded OpenNebula with a dummy hypervisor whose VMs have no guests: nobody is there whom they could call."""
-    settings = Settings(hosts=HOSTS, cores=CORES, memory_mb=MEMORY_MB, port=port, events_port=events_port)
+    settings = Settings(hosts=HOSTS, size=Size(CORES, MEMORY_MB), port=port, events_port=events_port)
     server = Server(settings, DummyDriver())
     await server.start()
     await asyncio.get_running_loop().create_future()

@@ -83,6 +83,11 @@ class Dimension(NamedTuple):
         """Of a number in a list: `memory a node, MiB`."""
         return f"{self.name} a node{', ' if self.unit else ''}{self.unit}"
 
+    @property
+    def option(self) -> str:
+        """Of `phoenix up`, and of the embedded OpenNebula."""
+        return f"--{self.field.replace('_', '-')}"
+
     def amount(self, number: int) -> str:
         """`4 cores`."""
         return f"{number} {self.singular if number == 1 else self.plural}"
@@ -188,6 +193,9 @@ SCARCE: Final = _places("scarce")
 _NAMED: Final = _places("named")
 _FIXED: Final = _places("fixed")
 _LARGEST: Final = 32  # bits of an amount
+EMBEDDED: Final = Size._make(
+    dimension.embedded[0] for dimension in DIMENSIONS
+)  # a host of the embedded cloud by default
 NEWEST: Final = max(dimension.rules for dimension in DIMENSIONS)  # under these rules of custody every dimension counts
 
 

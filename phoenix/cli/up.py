@@ -10,13 +10,15 @@ from typing import Any, Final
 from phoenix.cli import cloud, files, local, suggest
 from phoenix.cli.errors import FAILED, OK, CliError, usage
 from phoenix.cli.parser import count, share
+from schemas.dimensions import DIMENSIONS
+from schemas.size import FIELDS
 
 HYPERVISORS: Final = ("process", "dummy")
 ISOLATES: Final = ("auto", "uid+cgroup", "uid", "none")
 NETWORKS: Final = ("auto", "own", "machine")
-CORES_MAX: Final = 4096  # of one host, and 64 TiB: more is a typing error as well
-GPUS_MAX: Final = 64  # more do not fit into a machine
-MEMORY_MAX_MB: Final = 64 << 20
+DEFAULTS: Final = {
+    "gpus": ": [opennebula] gpu_devices, dealt evenly"
+}  # where it is not that of the table of dimensions
 DISK_MAX_MB: Final = 1 << 30  # a petabyte
 BALANCERS: Final = ("embedded", "haproxy", "none")
 HOSTS_MAX: Final = 5000  # hosts of one machine's embedded cloud: more is a typing error, and would never be up
@@ -40,11 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=files.named, metavar="FILE", help="configuration (default: the one in force, or hpc and web)"
     )
     parser.add_argument("--hosts", type=count, metavar="N", help="hosts of the embedded OpenNebula (default 16)")
-    parser.add_argument("--cores", type=count, metavar="C", help="cores of each (default 4)")
-    parser.add_argument("--memory-mb", type=count, metavar="MB", help="memory of each (default 8192)")
-    parser.add_argument(
-        "--gpus", type=count, metavar="N", help="GPUs of each (default: [opennebula] gpu_devices, dealt evenly)"
-    )
+    for d in DIMENSIONS:
+        unit, default = f" in {d.unit}" if d.unit else "", DEFAULTS.get(d.field, f" {d.embedded[0]}")
+        parser.add_argument(d.option, type=count, metavar="N", help=f"{d.name} of each{unit} (default{default})")
     parser.add_argument("--disk-mb", type=count, metavar="MB", help="what a job may hold on the disk (default 10240)")
     parser.add_argument(
         "--hypervisor", metavar="process|dummy", help="process: jobs really run; dummy: timed transitions"
@@ -99,9 +99,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
             raise usage(f"{option}: {value!r} is not one of {', '.join(known)}", suggest.hint(value, known))
     for name, value, most in (
         ("--hosts", args.hosts, HOSTS_MAX),
-        ("--cores", args.cores, CORES_MAX),
-        ("--memory-mb", args.memory_mb, MEMORY_MAX_MB),
-        ("--gpus", args.gpus, GPUS_MAX),
+        *((d.option, getattr(args, d.field), d.embedded[1]) for d in DIMENSIONS),  # more is a typing error
         ("--disk-mb", args.disk_mb, DISK_MAX_MB),
     ):
         if value is not None and value > most:
@@ -110,9 +108,7 @@ def _given(args: argparse.Namespace) -> dict[str, Any]:
         raise usage(f"--core-share {args.core_share:g}: above 0, at most 1")
     names = (
         "hosts",
-        "cores",
-        "memory_mb",
-        "gpus",
+        *FIELDS,
         "disk_mb",
         "hypervisor",
         "balancer",

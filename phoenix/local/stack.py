@@ -37,6 +37,7 @@ from phoenix.local.supervisor_broker import BrokerProbe
 from phoenix.local.supervisor_child import Spec
 from schemas import subjects
 from schemas.config import CloudConfig, Department, User, WebPolicy
+from schemas.dimensions import DIMENSIONS
 from schemas.releases import connections
 from schemas.signals import may_tell
 from services.runtime.broker import accounts, credentials
@@ -89,14 +90,12 @@ def opennebula(config: Config, layout: Layout, settings: Settings, network: int 
     """`network`: a descriptor of the namespace in which jobs are; None: they are in the machine's."""
     endpoint = urlsplit(config.opennebula.endpoint)
     host, port = endpoint.hostname or "127.0.0.1", endpoint.port or 2633
-    options = {
+    options: dict[str, object] = {
         "--port": port,
         "--data": layout.opennebula,
         "--auth-file": config.opennebula.auth_file,
         "--hosts": settings.hosts,
-        "--cores": settings.cores,
-        "--memory-mb": settings.memory_mb,
-        "--gpus": settings.gpus,
+        **{dimension.option: number for dimension, number in zip(DIMENSIONS, settings.size, strict=True)},
         "--hypervisor": settings.hypervisor,
         "--core-share": settings.core_share,
         "--grace-s": config.cloud.policy.grace_s,

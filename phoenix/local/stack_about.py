@@ -45,7 +45,7 @@ def about(
         "departments": {department.name: department.kind for department in config.cloud.departments},
         "hypervisor": None if settings.external else settings.hypervisor,
         "hosts": None if settings.external else settings.hosts,
-        "cores": None if settings.external else settings.cores,
+        "cores": None if settings.external else settings.size.cores,
         "core_share": None if settings.external else settings.core_share,
         "isolation": isolation,
         "isolation_reason": why,

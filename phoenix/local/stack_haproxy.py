@@ -63,7 +63,7 @@ def haproxy() -> Path:
 def slots(settings: Settings) -> int:
     """Twice the instances of one core that the hosts can hold, whatever the department says now: slots are fixed at HAProxy's
     start, and its instances_max is not.  Twice: a rolling update and those that drain need slots too."""
-    return min(SLOTS_MAX, max(SLOTS_DEFAULT, 2 * settings.hosts * settings.cores))
+    return min(SLOTS_MAX, max(SLOTS_DEFAULT, 2 * settings.hosts * settings.size.cores))
 
 
 def pair(

@@ -7,11 +7,13 @@ again wins and is kept, but for `services`: that one holds for one start.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from phoenix.local.stack_layout import write_private
+from schemas.dimensions import EMBEDDED
+from schemas.size import FIELDS, Size
 
 Hypervisor = Literal["process", "dummy"]
 Services = Literal["all", "none"]
@@ -22,14 +24,11 @@ JobNetwork = Literal["auto", "own", "machine"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """`cores`, `memory_mb` and `gpus`: of each host (no `gpus`: the configuration's `gpu_devices`, dealt evenly).
-    `core_share`: real cores behind one core of a host.  `disk_mb`: what
-    a job may hold on the disk."""
+    """`size`: of each host (no GPUs: the configuration's `gpu_devices`, dealt evenly); flat in the file.  `core_share`: real
+    cores behind one core of a host.  `disk_mb`: how much a job may hold on the disk."""
 
     hosts: int = 16
-    cores: int = 4
-    memory_mb: int = 8192
-    gpus: int = 0
+    size: Size = EMBEDDED
     disk_mb: int = 10_240
     hypervisor: Hypervisor = "process"
     services: Services = "all"
@@ -60,15 +59,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 def load(path: Path) -> Settings:
     """The kept settings, or the defaults.  A damaged file counts as none: it holds nothing that cannot be said again."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Settings)
-    except (OSError, msgspec.DecodeError):
+        kept = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
+        size = [kept.pop(field, number) for field, number in EMBEDDED.fields().items()]
+        return msgspec.convert({**kept, "size": size}, Settings)
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError):
         return Settings()
 
 
 def save(path: Path, settings: Settings) -> None:
-    write_private(path, msgspec.json.format(msgspec.json.encode(settings)))
+    kept = msgspec.structs.asdict(settings)
+    write_private(path, msgspec.json.format(msgspec.json.encode({**kept, **kept.pop("size").fields()})))
 
 
-def changed(settings: Settings, **given: object) -> Settings:
-    """With every option that was given (is not None)."""
-    return msgspec.structs.replace(settings, **{name: value for name, value in given.items() if value is not None})
+def changed(settings: Settings, **given: Any) -> Settings:
+    """With every option that was given (is not None); those of the size by the names of its fields."""
+    said = {name: value for name, value in given.items() if value is not None}
+    size = settings.size._replace(**{field: said.pop(field) for field in FIELDS if field in said})
+    return msgspec.structs.replace(settings, size=size, **said)

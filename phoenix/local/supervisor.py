@@ -302,7 +302,7 @@ class Supervisor:
             await asyncio.sleep(ASK_STARTING_S)
 
     def _opennebula(self) -> Spec:
-        size = f"{count(self.settings.hosts, 'host')} of {count(self.settings.cores, 'core')}"
+        size = f"{count(self.settings.hosts, 'host')} of {count(self.settings.size.cores, 'core')}"
         self.tell(f"{size}, hypervisor {self.settings.hypervisor}")
         for warning in beyond(self.config.cloud, self.settings.hosts):
             self.tell(warning)

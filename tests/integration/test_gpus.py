@@ -22,6 +22,7 @@ from phoenix.local.opennebula.testing import running_server
 from phoenix.local.process.devices import visible
 from phoenix.local.process.driver import ProcessDriver
 from phoenix.local.process.isolation import Isolation
+from schemas.dimensions import EMBEDDED
 from tests.support.gpu_nodes import AS_ROOT, gpu_nodes
 from tests.support.guest_door import GuestDoor, Life, token_of
 from tests.support.until import until
@@ -173,12 +174,12 @@ async def test_a_vm_with_a_gpu_is_neither_saved_nor_moved(site: Site) -> None:
 async def test_devices_are_dealt_to_hosts_none_twice(
     hosts: int, gpus: int, known: tuple[str, ...], expected: list[list[str]]
 ) -> None:
-    async with running_server(hosts, settings=Settings(gpus=gpus, gpu_devices=known)) as server:
+    async with running_server(hosts, settings=Settings(size=EMBEDDED._replace(gpus=gpus), gpu_devices=known)) as server:
         assert [[device.node for device in host.devices] for host in server.store.hosts.values()] == expected
 
 
 async def test_a_vm_has_the_same_devices_after_a_restart_of_opennebula(tmp_path: Path) -> None:
-    settings = Settings(gpus=2)
+    settings = Settings(size=EMBEDDED._replace(gpus=2))
     template = 'CPU="1"\nMEMORY="128"\nPCI=[ SHORT_ADDRESS="02:00.0" ]\n'
     async with running_server(1, settings=settings, data_dir=tmp_path) as server:
         site = Site(server, GuestDoor(), ())

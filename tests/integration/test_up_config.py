@@ -19,6 +19,7 @@ from phoenix.local.stack_ports import Ports
 from phoenix.local.supervisor import StartError, Supervisor
 from phoenix.local.supervisor_child import LISTEN
 from schemas.config import CloudConfig, User, WebPolicy
+from schemas.dimensions import EMBEDDED
 from services.runtime.config.file import ConfigError, load
 from services.runtime.config.tables import Config
 from tests.support.tools import tool
@@ -262,7 +263,7 @@ def test_nothing_that_a_department_may_change_at_run_time_is_fixed_at_the_start_
     assert shop is not None
     assert shop.web is not None
     tool("haproxy")
-    settings = stack_settings.Settings(balancer="haproxy", hosts=20, cores=8)
+    settings = stack_settings.Settings(balancer="haproxy", hosts=20, size=EMBEDDED._replace(cores=8))
     config = stack.with_agents(config, settings, ports)
     texts = []
     for department in (shop, msgspec.structs.replace(shop, web=msgspec.structs.replace(shop.web, **change))):  # type: ignore[arg-type]
@@ -282,8 +283,8 @@ async def test_without_haproxy_up_says_how_to_get_it_and_does_not_keep_the_wish(
 
 
 def test_settings_are_kept_and_a_damaged_file_is_none(place: Layout) -> None:
-    settings = stack_settings.changed(stack_settings.load(place.settings), hosts=7, cores=None)
-    assert (settings.hosts, settings.cores) == (7, stack_settings.Settings().cores)
+    settings = stack_settings.changed(stack_settings.load(place.settings), hosts=7, cores=None, gpus=2)
+    assert (settings.hosts, settings.size) == (7, EMBEDDED._replace(gpus=2))
     stack_settings.save(place.settings, settings)
     assert stack_settings.load(place.settings) == settings
     place.settings.write_text("{")

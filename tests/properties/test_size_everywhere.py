@@ -6,15 +6,18 @@ D3  What is moved needs and takes the same on its next host; a question (`whatif
 D4  A VM that waits is taken over by a job that is as large in every dimension, and by no other.
 D5  The VM's template, both ends' boot document and both builders' environment say each number; a lease asks for it as a job
     does, and a submission that is asked again for a replay is the one that was.
+    The embedded cloud has an option for each: of `phoenix up`, kept for the next one, and handed to its OpenNebula.
 D6  Every report says each number: hosts, show, lease, usage, what-if, the history's table, the bill, the doctor.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -24,12 +27,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phoenix.billing.bill import of_day as bill_of_day
-from phoenix.cli import history, hosts, lease, show, submit, usage, whatif_job
+from phoenix.cli import history, hosts, lease, show, submit, up, usage, whatif_job
+from phoenix.cli.errors import CliError
 from phoenix.cli.parser import Parser
 from phoenix.cli.sbatch import directives_parser
 from phoenix.doctor import checks
+from phoenix.local import stack, stack_settings
 from phoenix.local.guest import door as door_of_guest
 from phoenix.local.guest.environment import for_job
+from phoenix.local.opennebula import __main__ as opennebula
+from phoenix.local.stack_layout import Layout
 from phoenix.whatif.stage import asked_by
 from schemas import facts as f
 from schemas import reasons as because
@@ -50,6 +57,7 @@ from services.monitor.history.schema import SCHEMA
 from services.monitor.http import billable
 from services.monitor.views import usage as usage_view
 from services.runtime.config.prices import parse
+from services.runtime.config.tables import Config, OpenNebula
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import registry
 from services.scheduler.lookahead.start_estimate import copied
@@ -268,6 +276,24 @@ def test_d5_the_digest_of_what_is_asked_changes_with_each() -> None:
         pack(msgspec.structs.replace(base, **{name: value + 1}), "hpc").digest for name, value in asking(SIZE).items()
     }
     assert len(digests | {pack(base, "hpc").digest}) == len(FIELDS) + 1
+
+
+def test_d5_up_has_an_option_for_each_keeps_it_and_hands_it_on(tmp_path: Path) -> None:
+    parser = Parser()
+    up.add_arguments(parser)
+    words = [word for dimension, n in zip(DIMENSIONS, SIZE, strict=True) for word in (dimension.option, str(n))]
+    kept = tmp_path / "settings.json"
+    stack_settings.save(kept, stack_settings.changed(stack_settings.Settings(), **up._given(parser.parse_args(words))))
+    settings = stack_settings.load(kept)
+    assert settings.size == SIZE
+    assert SIZE.fields().items() <= json.loads(kept.read_bytes()).items()
+    site_config = Config(cloud=config(batch("hpc")), opennebula=OpenNebula(endpoint="http://127.0.0.1:1/RPC2"))
+    spec = stack.opennebula(site_config, Layout(tmp_path), settings)
+    options = opennebula._parser().parse_args(spec.argv[3:])
+    assert size_of(options) == SIZE
+    for dimension in DIMENSIONS:
+        with pytest.raises(CliError, match=f"{dimension.option} {dimension.embedded[1] + 1}: at most"):
+            up._given(parser.parse_args([dimension.option, str(dimension.embedded[1] + 1)]))
 
 
 # ------------------------------------------------------------------------------------------------------------------- D6

@@ -27,6 +27,8 @@ from phoenix.local.opennebula.persistence import write_atomically
 from phoenix.local.opennebula.server import OpenNebula
 from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.steering import STEPS, Steering
+from schemas.dimensions import DIMENSIONS, EMBEDDED
+from schemas.size import size_of
 from services.runtime import log
 from services.runtime.watchdog import READY, Heart
 
@@ -45,9 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", type=Path, help="directory for state and VMs; none: nothing is stored")
     add("--auth-file", type=Path, help="file with user:password, mode 0600")
     add("--hosts", type=int, default=4)
-    add("--cores", type=int, default=4, help="cores of each host")
-    add("--memory-mb", type=int, default=8192, help="memory of each host")
-    add("--gpus", type=int, default=0, help="GPUs of each host")
+    for dimension, number in zip(DIMENSIONS, EMBEDDED, strict=True):
+        add(dimension.option, type=int, default=number, help=f"{dimension.name} of each host")
     add("--gpu-device", action="append", default=[], metavar="PATH", help="a device node behind a GPU; may be repeated")
     add("--hypervisor", choices=("dummy", "process"), default="dummy")
     add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds per step")
@@ -125,9 +126,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     user, password = _session(options.auth_file)
     return Settings(
         hosts=options.hosts,
-        cores=options.cores,
-        memory_mb=options.memory_mb,
-        gpus=options.gpus,
+        size=size_of(options),
         gpu_devices=tuple(options.gpu_device),
         bind=options.bind,
         port=options.port,

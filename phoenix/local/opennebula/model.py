@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from phoenix.local.opennebula.states import HostState, Lcm, VmState, state_name
 from phoenix.local.opennebula.templates import Template
@@ -98,6 +99,13 @@ class Vm(Owned):
     def state_name(self) -> str:
         """The name used in messages."""
         return state_name(self.state, self.lcm)
+
+
+class Demand(NamedTuple):
+    """How much a VM, or all VMs of a host, have asked for: percent of a core, KiB.  Devices are counted apart (`pci`)."""
+
+    cpu: int = 0
+    memory_kb: int = 0
 
 
 @dataclass(slots=True)

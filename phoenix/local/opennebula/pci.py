@@ -1,7 +1,7 @@
 """GPUs as OpenNebula's PCI devices: what each host has, and which VM has which of them.
 
-1. A host's devices are made with the host: `Settings.gpus` of them.  Where device nodes are named (`Settings.gpu_devices`) they
-   are dealt host by host, none twice, so that the last hosts may have fewer, or none.
+1. A host's devices are made with the host: `Settings.size.gpus` of them.  Where device nodes are named (`Settings.gpu_devices`)
+   they are dealt host by host, none twice, so that the last hosts may have fewer, or none.
 2. A VM's template has a PCI attribute for each device that it asks for: SHORT_ADDRESS, or any of VENDOR, DEVICE and CLASS.
 3. A VM has its devices exactly as long as it counts on the host (`Store.count`); its PCI attributes name them.
    A deployment that is not enforced gets those that are free, as in `oned`.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from phoenix.local.opennebula import pci
-from phoenix.local.opennebula.model import Cluster, History, Host, Owned, Sample, User, Vm
+from phoenix.local.opennebula.model import Cluster, Demand, History, Host, Owned, Sample, User, Vm
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import Escaped, escape
 
@@ -132,8 +132,8 @@ def _elements(values: dict[str, str]) -> str:
     return "".join(f"<{name}>{cdata(value)}</{name}>" for name, value in values.items())
 
 
-def host(item: Host, cluster: Cluster, usage: tuple[int, int], in_pool: bool = False) -> str:
-    """A host; `usage` is what its VMs have allocated, in percent of a core and KiB. A pool shows no samples."""
+def host(item: Host, cluster: Cluster, usage: Demand, in_pool: bool = False) -> str:
+    """A host; `usage` is all that its VMs have allocated. A pool shows no samples."""
     hardware = item.hardware
     cpu, memory_kb = usage
     monitoring = item.monitoring[-1][1] if item.monitoring and not in_pool else "<MONITORING/>"

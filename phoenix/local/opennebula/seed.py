@@ -87,11 +87,11 @@ def new_host(store: Store, settings: Settings, name: str, drivers: tuple[str, st
         vm_mad=vm_mad,
         cluster_id=cluster_id,
         template=reserved().merged(template({"IM_MAD": im_mad, "VM_MAD": vm_mad})),
-        cores=settings.cores,
-        memory_mb=settings.memory_mb,
+        cores=settings.size.cores,
+        memory_mb=settings.size.memory_mb,
         hardware=settings.hardware,
     )
-    host.devices = pci.devices_of(host.id, settings.hosts, settings.gpus, settings.gpu_devices)
+    host.devices = pci.devices_of(host.id, settings.hosts, settings.size.gpus, settings.gpu_devices)
     store.hosts[host.id] = host
     store.clusters[cluster_id].hosts[host.id] = None
     return host

@@ -6,22 +6,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from phoenix.local.opennebula.model import HostHardware
+from schemas.dimensions import EMBEDDED
+from schemas.size import Size
 
 
 @dataclass(slots=True)
 class Settings:
     """What an embedded OpenNebula is made of.
 
-    `gpus`: of each host; `gpu_devices`: the device nodes that stand behind them (see `pci`).
+    `size`: of each host; `gpu_devices`: the device nodes that stand behind its GPUs (see `pci`).
 
     `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
     `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
     """
 
     hosts: int = 4
-    cores: int = 4
-    memory_mb: int = 8192
-    gpus: int = 0
+    size: Size = EMBEDDED
     gpu_devices: tuple[str, ...] = ()
     hardware: HostHardware = field(default_factory=HostHardware)
     bind: str = "127.0.0.1"

@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import add, sub
 from typing import TypeVar
 
 from phoenix.local.opennebula import errors, pci
-from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User, Vm
+from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Demand, Group, Host, User, Vm
 from phoenix.local.opennebula.states import VmState
 
 # About 4 KiB each: enough to ask for the end of any VM of the last hours, bounded at tens of MiB.
@@ -67,7 +68,7 @@ class Store:
     datastores: dict[int, Datastore] = field(default_factory=dict)
     acls: dict[int, Acl] = field(default_factory=dict)
     next_ids: dict[str, int] = field(default_factory=dict)
-    allocated: dict[int, tuple[int, int]] = field(default_factory=dict)
+    allocated: dict[int, Demand] = field(default_factory=dict)
     requests: int = 0
 
     def new_id(self, pool: str) -> int:
@@ -111,30 +112,28 @@ class Store:
             while len(self.final_vms) > FINAL_VMS_MAX:
                 del self.final_vms[next(iter(self.final_vms))]
 
-    def usage(self, host_id: int) -> tuple[int, int]:
-        """What is allocated on a host: percent of a core, KiB."""
-        return self.allocated.get(host_id, (0, 0))
+    def usage(self, host_id: int) -> Demand:
+        """All that is allocated on a host."""
+        return self.allocated.get(host_id, Demand())
 
     def count(self, vm: Vm, host_id: int) -> None:
         """Count the VM on a host (-1: on none)."""
-        cpu, memory_kb = _demand(vm)
+        demand = demand_of(vm)
         if vm.counted_on >= 0:
-            used_cpu, used_kb = self.usage(vm.counted_on)
-            self.allocated[vm.counted_on] = (used_cpu - cpu, used_kb - memory_kb)
+            self.allocated[vm.counted_on] = Demand._make(map(sub, self.usage(vm.counted_on), demand))
             host = self.hosts.get(vm.counted_on)
             if host:
                 host.vms.pop(vm.id, None)
                 pci.release(vm, host)
         vm.counted_on = host_id
         if host_id >= 0:
-            used_cpu, used_kb = self.usage(host_id)
-            self.allocated[host_id] = (used_cpu + cpu, used_kb + memory_kb)
+            self.allocated[host_id] = Demand._make(map(add, self.usage(host_id), demand))
             self.hosts[host_id].vms[vm.id] = None
             pci.take(vm, self.hosts[host_id])
 
     def fits(self, vm: Vm, host: Host) -> None:
         """Raises `OneError` if the VM does not fit: CPU is asked first, then memory and PCI devices."""
-        cpu, memory_kb = _demand(vm)
+        cpu, memory_kb = demand_of(vm)
         used_cpu, used_kb = self.usage(host.id)
         where = f"virtual machine [{vm.id}] does not fit in host [{host.id}]."
         if cpu > host.limit_cpu - used_cpu:
@@ -147,8 +146,8 @@ class Store:
             raise errors.OneError(errors.ACTION, f"{where} Unavailable PCI device.")
 
 
-def _demand(vm: Vm) -> tuple[int, int]:
-    return round(vm.cpu * 100), vm.memory_mb * 1024
+def demand_of(vm: Vm) -> Demand:
+    return Demand(round(vm.cpu * 100), vm.memory_mb * 1024)
 
 
 def _found(pool: dict[int, T], name: str, object_id: int) -> T:

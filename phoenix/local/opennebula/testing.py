@@ -38,9 +38,9 @@ async def running_server(
     shared = Steering()
     if isinstance(driver, DummyDriver):
         shared = driver.steering
-    wanted = replace(
-        settings or Settings(), hosts=hosts, cores=cores, memory_mb=memory_mb, steering=steering, data_dir=data_dir
-    )
+    base = settings or Settings()
+    size = base.size._replace(cores=cores, memory_mb=memory_mb)
+    wanted = replace(base, hosts=hosts, size=size, steering=steering, data_dir=data_dir)
     server = OpenNebula(wanted, driver or DummyDriver(steering=shared), clock, shared)
     await server.start()
     try:
