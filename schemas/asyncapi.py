@@ -6,6 +6,9 @@ Rules
   3. Addresses come from `schemas.subjects` with parameters instead of tokens, so that they cannot drift apart.
   4. Schemas are those of JSON Schema draft 7, on which AsyncAPI 3.0 builds: nothing stands beside a `$ref`, tuples are in
      `items`, a discriminator is the name of a property.
+  5. Each query is a channel with its parameters, from the table `schemas.queries`.
+  6. The messages of events have the schema of their fact.  Elsewhere a fact of any kind is an object with a `kind`: validators
+     write every reference out, and all kinds with all reasons at every place would take them minutes.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, facts, ids, requests, signals, subjects
+from schemas import examples, facts, ids, queries, requests, signals, subjects
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
 from schemas.descriptions import component_name, schema_components
@@ -31,9 +34,7 @@ PARAMETERS: Final[dict[str, str]] = {
     "department": f"A department, {subjects.OPERATORS!r}, or for events {subjects.SITE!r}: {ids.DEPARTMENT.pattern}",
     "user": "Who asks; the server lets a user publish its own name only.",
     "writer": "admission, provisioner, executor, or scheduler.<department>.",
-    "service": "monitor, or scheduler.",
     "outcome": "granted or refused.",
-    "what": "queue, job, hosts, departments, overview; of a scheduler: why, queue, start, reasons.",
 }
 
 
@@ -46,6 +47,8 @@ def asyncapi() -> dict[str, Any]:
         made.signal(name)
     for kind in facts.BY_KIND:
         made.event(kind)
+    for query in queries.QUERIES:
+        made.query(query)
     made.others()
     return {
         "asyncapi": "3.0.0",
@@ -82,8 +85,27 @@ def _schemas() -> dict[str, Any]:
     replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), requests.Failed])
     asked = dict.fromkeys(cls for cls, _ in requests.REQUESTS.values())
     roots = [*facts.FACTS, Envelope, CloudConfig, Event, AuditBatch, *asked, *signals.SIGNALS.values()]
-    _, components = schema_components(roots, "#/components/schemas/{name}", sent=replies)
+    roots += dict.fromkeys(query.asked for query in queries.QUERIES)
+    answers = dict.fromkeys(cls for query in queries.QUERIES for cls in query.answered)
+    _, components = schema_components(roots, "#/components/schemas/{name}", sent=[*replies, *answers])
+    components["Fact"] = _any_fact(components["Fact"])
     return {name: _draft_07(schema) for name, schema in components.items()}
+
+
+def _any_fact(union: dict[str, Any]) -> dict[str, Any]:
+    """What all facts have, with the schema of each kind (rule 6)."""
+    kinds = union["discriminator"]["mapping"]
+    return {
+        "title": "Fact",
+        "description": "A fact of the journal; the other fields depend on its `kind` (`x-kinds`).",
+        "type": "object",
+        "required": ["kind"],
+        "properties": {
+            "kind": {"type": "string", "enum": list(kinds), "description": "which fact it is, as `noun.verb`"},
+            "custody": {"type": "boolean", "description": "whether a reader that does not know this kind must stop"},
+        },
+        "x-kinds": kinds,
+    }
 
 
 def _schema(cls: type) -> dict[str, str]:
@@ -178,6 +200,19 @@ class _Document:
         self.channel(name, subjects.event(_DEPARTMENT, kind), [name], description)
         self.operation(f"send.{name}", "send", name, f"The monitor publishes {kind}.")
 
+    def query(self, query: queries.Query) -> None:
+        """Rule 5."""
+        kind = f"{query.service}.{query.name}"
+        name, reply = f"query.{kind}", f"query.{kind}.reply"
+        self.message(name, _schema(query.asked), query.text, examples.QUERIES[kind])
+        answers = [_schema(cls) for cls in query.answered] or [{"type": "object", "description": query.text}]
+        shown = next((e for e in examples.ANSWERS if type(e) in query.answered), None)
+        self.message(reply, {"anyOf": [*answers, _schema(requests.Failed)]}, f"Answer to {kind}, or why not.", shown)
+        whom = "Between services." if query.internal else "Read only."
+        self.channel(name, subjects.query(query.service, _DEPARTMENT, query.name), [name], whom)
+        self.channel(reply, None, [reply], "Inboxes of callers; only the server publishes there.")
+        self.operation(f"receive.{name}", "receive", name, query.text, reply)
+
     def others(self) -> None:
         audit = self.message("audit", _schema(AuditBatch), "What was asked for, and what came of it.", examples.AUDIT)
         self.channel(
@@ -187,13 +222,6 @@ class _Document:
             f"Stream {subjects.AUDIT_STREAM}; operators read it.",
         )
         self.operation("send.audit", "send", "audit", "Requests were granted or refused.")
-        asked = self.message("query", {"type": "object"}, 'Parameters of a query, for example {"job": "17"}.')
-        answered = self.message(
-            "query.reply", {"type": "object"}, "The view that was asked for, or ok false and an error."
-        )
-        self.channel("query", subjects.query("{service}", _DEPARTMENT, "{what}"), [asked], "Read only.")
-        self.channel("query.reply", None, [answered], "Inboxes of callers.")
-        self.operation("receive.query", "receive", "query", "A client reads.", "query.reply")
         text = f"All facts of one decision, format {ENVELOPE_VERSION}."
         envelope = self.message("journal.envelope", _schema(Envelope), text, examples.ENVELOPE, _MSGPACK)
         description = f"Stream {subjects.JOURNAL_STREAM}; internal: services only, one writer each."

@@ -65,7 +65,6 @@ COMMON: Final[dict[str, str]] = {
     "errors": "requests that its instances answered with 5xx or not at all",
     "over_s": "time over which requests were counted, in seconds",
     # How programs and attempts end
-    "exit": "exit code",
     "signal": "number of the signal that ended the program; null: none",
     "oom": "whether it was killed because the memory was full",
     "said": "the last lines that it wrote",

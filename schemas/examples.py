@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import queries as q
 from schemas import reasons as because
 from schemas import requests as r
 from schemas.audit import AuditBatch, AuditRecord
@@ -19,7 +20,7 @@ from schemas.events import Event
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
-from schemas.start_estimate import Sure
+from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 
 AT: Final = 1_780_000_000.0
 CLOUD: Final = CloudConfig(
@@ -224,6 +225,38 @@ SIGNALS: Final[dict[str, msgspec.Struct]] = {
     "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=AT, source="haproxy-1"),
     "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1"),
 }
+
+QUERIES: Final[dict[str, msgspec.Struct]] = {
+    "monitor.queue": q.QueueAsked(limit=100),
+    "monitor.job": q.JobAsked(job="17"),
+    "monitor.hosts": q.AllOfIt(),
+    "monitor.departments": q.AllOfIt(),
+    "monitor.department": q.AllOfIt(),
+    "monitor.releases": q.AllOfIt(),
+    "monitor.overview": q.AllOfIt(),
+    "monitor.usage": q.UsageAsked(by="user", since=AT, until=AT + 86_400),
+    "scheduler.why": q.WhyAsked(job="17"),
+    "scheduler.queue": q.QueueAsked(limit=100),
+    "scheduler.start": q.StartAsked(jobs=("17",)),
+    "scheduler.reasons": q.AllOfIt(),
+    "scheduler.troubles": q.AllOfIt(),
+    "scheduler.whatif": JobsAsked(
+        jobs=[f.JobSubmitted(job="1", dept="hpc", user="ann", name="render", payload="", tasks=8, walltime_s=3600.0)]
+    ),
+}
+
+_WAITS: Final = because.WaitsForHosts(nodes=2, cores=4, free=1, short=1, held=3, ahead=1)
+_FORESEEN: Final = Foreseen(
+    start_at=AT + 1800.0, hosts=("node-2",), sure=Sure.BY_WALLTIMES, because=because.ByWalltimes(ends=2)
+)
+ANSWERS: Final[tuple[msgspec.Struct, ...]] = (
+    q.JobExplained(job="17", unit="17", reasons=[_WAITS]),
+    q.InstancesExplained(instances=4, serving=3, reasons=[because.UtilisationHigh(instances=3, utilisation=0.93)]),
+    q.TroublesTold(troubles=[because.SignalMissing(timeout_s=10.0, silent_s=42.0, signal="cpu", source="haproxy-1")]),
+    q.StartsForeseen(at=AT, starts={"17": _FORESEEN}),
+    q.QueueExplained(reasons={"17": _WAITS}, rest={"waits_behind": ["18", "19_4"]}),
+    JobsForeseen(at=AT, now=False, found=[JobForeseen(first=_FORESEEN, last=_FORESEEN)]),
+)
 
 AUDIT: Final = AuditBatch(
     records=(

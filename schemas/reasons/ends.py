@@ -226,8 +226,9 @@ class Cancelled(AnyReason, frozen=True, kw_only=True, tag="cancelled"):
 
 class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
     """A unit has ended; or how many elements of an array ended in which way.  `end`: how the unit ended; `ended_at`: when it
-    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`; `exit`: its exit code; `signal`,
-    `seconds`: the signal that ended its last attempt, and how long that ran; `attempt`: its number, if there were several."""
+    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`; `exit`: its exit code; `signal`:
+    number of the signal that ended its last attempt; `seconds`: how long its last attempt ran; `attempt`: number of its last
+    attempt, if there were several."""
 
     COLUMN = "finished"
     SENTENCE = "it is finished"

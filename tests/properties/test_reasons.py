@@ -29,6 +29,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchLimits, Leases, Quality, UserLimits
 from schemas.facts import Dependency
+from schemas.queries import QueueExplained
 from schemas.reasons import Reason
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import WhyWaiting
@@ -184,7 +185,7 @@ def test_everybody_is_told_what_the_core_itself_says(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reasons, "FIRST", first)
         asyncio.run(WhyWaiting(site.monitor, site.views, site.ask).look())
-        told = msgspec.json.decode(asyncio.run(site.ask("hpc")), type=reasons.Told)
+        told = msgspec.json.decode(asyncio.run(site.ask("hpc")), type=QueueExplained)
     assert (site.core.custody.dump(), site.core.dump()) == known  # W4
     waiting = site.waiting()
     shown = {unit: site.views.reason(site.world.unit(unit)).code for unit in waiting}

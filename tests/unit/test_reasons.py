@@ -14,6 +14,7 @@ import pytest
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchLimits, Leases, UserLimits
+from schemas.queries import QueueExplained
 from services.domain.custody.rules import RULES
 from services.domain.text import remedy, sentence
 from services.scheduler.core.policies import registry
@@ -22,7 +23,7 @@ from services.scheduler.edge import batch as edge_batch
 from services.scheduler.edge.batch import BatchEdge
 from services.scheduler.lookahead import last_pass, reasons
 from services.scheduler.lookahead.last_pass import LastPass
-from services.scheduler.lookahead.reasons import Look, Reasons, Told
+from services.scheduler.lookahead.reasons import Look, Reasons
 from services.scheduler.lookahead.start_estimate import Sure, foresee
 from services.scheduler.lookahead.why import why
 from tests.support.leases import lease
@@ -36,8 +37,8 @@ def edge_of(world: World, now: list[float]) -> BatchEdge:
     return edge
 
 
-async def told(world: World) -> Told:
-    return msgspec.json.decode(await Reasons().answer(core(world), world.now), type=Told)
+async def told(world: World) -> QueueExplained:
+    return msgspec.json.decode(await Reasons().answer(core(world), world.now), type=QueueExplained)
 
 
 def full(**policy: Any) -> World:

@@ -12,7 +12,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from schemas import examples, facts, generate, requests, signals
+from schemas import examples, facts, generate, queries, requests, signals
 from schemas.envelope import decode as decode_envelope
 from schemas.envelope import encode as encode_envelope
 from schemas.events import Event
@@ -68,6 +68,8 @@ def test_there_is_one_example_of_every_message() -> None:
     ]
     assert set(examples.REQUESTS) == set(requests.REQUESTS)
     assert set(examples.SIGNALS) == set(signals.SIGNALS)
+    assert set(examples.QUERIES) == {f"{query.service}.{query.name}" for query in queries.QUERIES}
+    assert {type(a) for a in examples.ANSWERS} == {cls for query in queries.QUERIES for cls in query.answered}
     assert {type(r) for r in examples.REPLIES} == {reply for _, reply in requests.REQUESTS.values()} | {requests.Failed}
 
 
@@ -210,7 +212,7 @@ def test_every_subject_of_the_vocabulary_has_a_channel() -> None:
     assert {
         "phoenix.journal.{writer}",
         "phoenix.audit.{department}.{outcome}",
-        "phoenix.query.{service}.{department}.{what}",
+        *(f"phoenix.query.{query.service}.{{department}}.{query.name}" for query in queries.QUERIES),
     } <= addresses
 
 
@@ -220,7 +222,8 @@ def test_the_examples_of_asyncapi_validate(name: str) -> None:
     schema = {**message["payload"], "components": ASYNCAPI["components"]}
     for example in message.get("examples", ()):
         jsonschema.Draft7Validator(schema).validate(json.loads(json.dumps(example["payload"])))
-    assert message.get("examples") or name in ("query", "query.reply")
+    untyped = {f"query.{query.service}.{query.name}.reply" for query in queries.QUERIES if not query.answered}
+    assert message.get("examples") or name in untyped
 
 
 def test_schemas_of_asyncapi_are_those_of_draft_7() -> None:

@@ -7,6 +7,7 @@ import pytest
 from nats.aio.msg import Msg
 
 from phoenix.cli import usage as command
+from schemas.queries import UsageAsked
 from services.monitor.history.file import StandsStill
 from services.monitor.http.queries import Queries
 from services.monitor.http.usage_period import usage_asked
@@ -21,13 +22,13 @@ async def test_hours_of_an_old_day_are_answered_over_nats_as_over_http() -> None
     accounting, day = written.core.accounting, 1_000_000 // 86_400 + 1
     period = day * 86_400.0, day * 86_400.0 + 3600.0
     queries = Queries(None, Views(written.core), written.history, lambda: world.now)  # type: ignore[arg-type]
-    over_nats = orjson.loads(await queries._usage("hpc", {"since": period[0], "until": period[1]}))
+    over_nats = orjson.loads(await queries._usage("hpc", UsageAsked(since=period[0], until=period[1])))
     assert over_nats["departments"][0]["held_s"] == 3 * 3600.0
     over_http = await usage_asked(accounting, written.history, lambda: world.now, "department", "hpc", *period)
     assert over_nats == orjson.loads(orjson.dumps(over_http))
-    everybody = orjson.loads(await queries._usage(None, {"department": "hpc", "since": period[0], "until": period[1]}))
+    everybody = orjson.loads(await queries._usage(None, UsageAsked(department="hpc", since=period[0], until=period[1])))
     assert everybody["departments"] == over_nats["departments"]
-    assert orjson.loads(await queries._usage("web", {"department": "hpc"}))["department"] == "web"
+    assert orjson.loads(await queries._usage("web", UsageAsked(department="hpc")))["department"] == "web"
     await written.history.close()
 
 

@@ -15,19 +15,18 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
-import msgspec
 import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from schemas import subjects
-from schemas.validation import UNREADABLE
+from schemas import queries, subjects
+from schemas.validation import Malformed
 from services.monitor.history.file import History, StandsStill
 from services.monitor.http.access import whole
 from services.monitor.http.usage_period import usage_asked
 from services.monitor.parts import in_parts
-from services.monitor.views.usage import BY, EVER
+from services.monitor.views.usage import EVER
 from services.monitor.views.views import Views
 from services.runtime.broker import permissions
 from services.runtime.broker.client import own_inbox
@@ -83,30 +82,29 @@ class Queries:
         department, what = msg.subject.split(".")[3:5]
         scope = None if department == subjects.OPERATORS else department
         try:
-            asked = msgspec.json.decode(msg.data or b"{}", type=dict[str, Any])
-            body = await self._usage(scope, asked) if what == "usage" else await self._render(what, scope, asked)
-        except (*UNREADABLE, TypeError, ValueError, OverflowError):
-            body = refusal("invalid", "the query is no JSON of its kind")
+            body = await self._render(what, scope, msg.data)
+        except Malformed as wrong:
+            body = refusal("invalid", wrong.message, wrong.field)
         except StandsStill as told:
             body = refusal("unavailable", str(told))
         if len(body) > ANSWER_MAX:
-            wrong = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message: request less, or use HTTP"
-            body = refusal("limit", wrong)
+            size = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message"
+            body = refusal("limit", f"{size}: request less, or use HTTP")
         await answer(msg, department, body, _JSON)
         return len(body)
 
-    async def _render(self, what: str, scope: str | None, asked: dict[str, Any]) -> bytes:
+    async def _render(self, what: str, scope: str | None, data: bytes) -> bytes:
+        """Raises `Malformed`, `StandsStill`."""
         views = self.views
+        if what == "usage":
+            return await self._usage(scope, queries.decode(data, queries.UsageAsked))
         if what == "queue":
-            limit = min(int(asked.get("limit", ROWS_MAX)), ROWS_MAX)
-            return await in_parts(views.queue(scope, None, limit, bytes_max=ROWS_BYTES))
+            limit = queries.decode(data, queries.QueueAsked).limit
+            most = ROWS_MAX if limit is None else min(limit, ROWS_MAX)
+            return await in_parts(views.queue(scope, None, most, bytes_max=ROWS_BYTES))
         if what == "job":
-            name = str(asked.get("job", ""))
-            of = views.department_of(name)
-            found = await in_parts(views.job(name)) if of is not None and scope in (None, of) else None
-            if found is None:
-                return refusal("unknown", f"there is no job {asked.get('job')!r} in this department", "job")
-            return whole(found[0], "units", found[1])
+            return await self._job(scope, queries.decode(data, queries.JobAsked).job)
+        queries.decode(data, queries.AllOfIt)
         await in_parts(views.refreshing())
         if what == "department" and scope is not None:
             return orjson.dumps(views.department(scope))
@@ -115,17 +113,22 @@ class Queries:
         pictures = {"hosts": views.hosts, "departments": views.departments, "overview": views.overview}
         if what in pictures:
             return orjson.dumps(pictures[what]())
-        known = ", ".join(sorted([*pictures, "queue", "job", "department", "releases", "usage"]))
+        known = ", ".join(sorted(queries.NAMES["monitor"]))
         return refusal("unknown", f"there is no query {what!r}; known: {known}")
 
-    async def _usage(self, scope: str | None, asked: dict[str, Any]) -> bytes:
+    async def _job(self, scope: str | None, name: str) -> bytes:
+        of = self.views.department_of(name)
+        found = await in_parts(self.views.job(name)) if of is not None and scope in (None, of) else None
+        if found is None:
+            return refusal("unknown", f"there is no job {name[:64]!r} in this department", "job")
+        return whole(found[0], "units", found[1])
+
+    async def _usage(self, scope: str | None, asked: queries.UsageAsked) -> bytes:
         """Rule 3."""
-        by, since, until = asked.get("by", "department"), asked.get("since", 0.0), asked.get("until", EVER)
-        if by not in BY:
-            return refusal("invalid", f"{by!r} is none of {', '.join(BY)}", "by")
-        department = scope or asked.get("department")
-        period, accounting = (float(since), float(until)), self.views.core.accounting
-        return orjson.dumps(await usage_asked(accounting, self.history, self.clock, by, department, *period))
+        since = 0.0 if asked.since is None else asked.since
+        until = EVER if asked.until is None else asked.until
+        department, accounting = scope or asked.department, self.views.core.accounting
+        return orjson.dumps(await usage_asked(accounting, self.history, self.clock, asked.by, department, since, until))
 
     async def why(self, department: str, job: str) -> bytes | None:
         """The scheduler's own explanation of a job; None if it does not answer."""

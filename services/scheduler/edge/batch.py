@@ -24,9 +24,9 @@ from typing import Final, NamedTuple
 import msgspec
 from nats.aio.msg import Msg
 
-from schemas import subjects
+from schemas import queries, subjects
 from schemas.facts import Fact
-from schemas.validation import UNREADABLE
+from schemas.validation import Malformed
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
 from services.runtime.broker.reply import answer, refusal
@@ -46,18 +46,10 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 class _Query(NamedTuple):
-    """Raises `Busy`, `NotOurs`, msgspec.DecodeError, and what a plug-in raises."""
+    """Raises `Busy`, `NotOurs`, `Malformed`, and what a plug-in raises."""
 
     ask: Callable[[BatchCore, bytes, float], Awaitable[bytes]]
     bytes_max: int = QUERY_MAX_BYTES
-
-
-class _Why(msgspec.Struct, frozen=True):
-    job: str
-
-
-class _Queue(msgspec.Struct, frozen=True):
-    limit: int = QUEUE_MAX
 
 
 class BatchEdge(Edge):
@@ -112,8 +104,8 @@ class BatchEdge(Edge):
             return refusal("limit", f"a query has at most {query.bytes_max} bytes")
         try:
             return await query.ask(core, data, self.service.now())
-        except UNREADABLE:
-            return refusal("invalid", "the query is no JSON of its kind")
+        except Malformed as wrong:
+            return refusal("invalid", wrong.message, wrong.field)
         except NotOurs as error:
             return refusal("invalid", str(error))
         except Busy:
@@ -122,18 +114,21 @@ class BatchEdge(Edge):
             return refusal("failed", error.why)
 
     async def _why(self, core: BatchCore, data: bytes, now: float) -> bytes:
-        job = msgspec.json.decode(data or b"{}", type=_Why).job
+        job = queries.decode(data, queries.WhyAsked).job
+        if not job:
+            raise Malformed("job is missing", "job")
         unit = explained(core, job)
         if core.view.order.reserves_for_all and unit in core.view.jobs.queue.where:
             await self.last_pass.reach(core, unit, now)
         reasons = why(core, job, now, self.last_pass)
         if not reasons:
             return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
-        return msgspec.json.encode({"ok": True, "job": job, "unit": unit or job, "reasons": reasons})
+        return msgspec.json.encode(queries.JobExplained(job=job, unit=unit or job, reasons=reasons))
 
     async def _reasons(self, core: BatchCore, _data: bytes, now: float) -> bytes:
         return await self.reasons.answer(core, now)
 
     async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:
-        limit = msgspec.json.decode(data or b"{}", type=_Queue).limit
+        limit = queries.decode(data, queries.QueueAsked).limit
+        limit = QUEUE_MAX if limit is None else limit
         return msgspec.json.encode({"ok": True, "pending": len(core.view.jobs.queue), "queue": queue_view(core, limit)})

@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from nats.aio.msg import Msg
 
-from schemas import signals, subjects
+from schemas import queries, signals, subjects
 from schemas.config import CloudConfig
 from schemas.facts import Fact, LoadObserved
 from schemas.requests import Malformed
@@ -228,12 +228,12 @@ class WebEdge(Edge):
     def render(self, what: str) -> bytes:
         core, now = self._core(), self.service.now()
         if what == "troubles":
-            return msgspec.json.encode({"ok": True, "troubles": troubles(core, now, self._told(now))})
+            return msgspec.json.encode(queries.TroublesTold(troubles=troubles(core, now, self._told(now))))
         if what not in ("why", "queue"):
             return refusal("unknown", f"there is no query {what!r}; known: troubles, why")
-        shown: dict[str, Any] = {"ok": True, "instances": core.state.target or 0, "serving": core.ready}
         try:
             reasons = why(core, now, self._told(now))
         except Stop as error:  # as in `edge_batch`
             return refusal("failed", error.why)
-        return msgspec.json.encode({**shown, "reasons": reasons})
+        told = queries.InstancesExplained(instances=core.state.target or 0, serving=core.ready, reasons=reasons)
+        return msgspec.json.encode(told)

@@ -4,12 +4,11 @@
                                                                           "rest": {code: [unit, …], …}}
 
 Theory of operation
-  The monitor has from the journal which units wait; only the scheduler has what the order and the room add.  The first units of
   The monitor has from the journal which units wait; what the order and the room add, only the scheduler has.  The first units
-  of
-  owner, their array and their service are the same, and another unit goes first.  So of each lane one unit is explained, and
-  the code of its reason is given for all.  Where a slot of a lease keeps a lane waiting, which a short one would not meet, one
-  of each length is.
+  of the queue are explained one by one, with all numbers.  Behind them all units of a lane wait for the same: their shape,
+  their owner, their array and their service are the same, and another unit goes first.  So of each lane one unit is explained,
+  and the code of its reason is given for all.  Where a slot of a lease keeps a lane waiting, which a short one would not meet,
+  one of each length is.
 
 Rules
   1. In `reasons` are the first `FIRST`, and as many of those that wait after starts that failed; in `rest` the others, at most
@@ -33,7 +32,7 @@ from typing import Final
 import msgspec
 
 from schemas import reasons as because
-from schemas.reasons import Reason
+from schemas.queries import QueueExplained
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.state.queue import Lane
 from services.scheduler.lookahead.last_pass import LastPass
@@ -46,15 +45,6 @@ SLICE_S: Final = 0.005  # as `last_pass`
 BUDGET_S: Final = 0.25  # 10,000 jobs in 200 lanes take a tenth of it
 FRESH_S: Final = 1.5  # the monitor asks every two seconds
 PAUSE: Final = 20
-
-
-class Told(msgspec.Struct):
-    ok: bool = True
-    reasons: dict[str, Reason] = {}
-    rest: dict[str, list[str]] = {}
-
-    def add(self, code: str, units: list[str]) -> None:
-        self.rest.setdefault(code, []).extend(units)
 
 
 class Reasons:
@@ -84,8 +74,8 @@ class Look:
         self._position = 0  # that it is of
         self.spent_s = 0.0
 
-    async def told(self) -> Told:
-        found = Told()
+    async def told(self) -> QueueExplained:
+        found = QueueExplained()
         steps = self._steps(found)
         while self.spent_s < BUDGET_S:
             began = time.thread_time()
@@ -103,13 +93,13 @@ class Look:
             self._snapshot, self._position = Snapshot(self.core, self.now, self._last), position
         return self._snapshot
 
-    def _steps(self, found: Told) -> Iterator[None]:
+    def _steps(self, found: QueueExplained) -> Iterator[None]:
         """Adds to `found` step by step; after each of them facts may come."""
         queue = self._now().queue
         for booking in queue.bookings.values():
             if booking.start_at <= self.now:
                 kind = because.LeaseLate if self.now < booking.ends_at else because.LeaseOver
-                found.add(because.tag(kind), [booking.unit])
+                found.rest.setdefault(because.tag(kind), []).append(booking.unit)
         for place in queue.first(FIRST):
             if place.unit in self.core.view.jobs.queue.where:
                 found.reasons[place.unit] = first(self._now(), place.unit)
@@ -123,7 +113,7 @@ class Look:
             for units in self._alike(lane):
                 waiting = [unit for unit in units if unit not in found.reasons][:left]
                 if waiting:
-                    found.add(first(self._now(), waiting[-1]).code, waiting)
+                    found.rest.setdefault(first(self._now(), waiting[-1]).code, []).extend(waiting)
                     left -= len(waiting)
                 yield
 

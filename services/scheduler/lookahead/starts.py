@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from schemas import queries
 from schemas.start_estimate import Foreseen
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.looks import Looks
@@ -26,10 +27,6 @@ from services.scheduler.lookahead.why import explained
 FRESH_S: Final = 5.0  # a page or a person that looks again sees no other start, but for what has happened since
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    jobs: tuple[str, ...] | None = None
-
-
 class Starts:
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
@@ -37,13 +34,13 @@ class Starts:
         self._first: tuple[float, dict[str, Foreseen]] | None = None  # of the queue's first ones, and when
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
-        """Raises `looks.Busy`, msgspec.DecodeError, and what a plug-in raises."""
-        jobs = msgspec.json.decode(data or b"{}", type=_Asked).jobs
+        """Raises `looks.Busy`, `Malformed`, and what a plug-in raises."""
+        jobs = queries.decode(data, queries.StartAsked).jobs
         if jobs is None:
             found = await self._first_ones(core, now)
         else:
             found = await self._look(core, now, [explained(core, job) for job in jobs[:FIRST]])
-        return msgspec.json.encode({"ok": True, "at": now, "starts": found})
+        return msgspec.json.encode(queries.StartsForeseen(at=now, starts=found))
 
     async def _first_ones(self, core: BatchCore, now: float) -> dict[str, Foreseen]:
         """Rule 2; units that have started since are left out."""

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from schemas import facts as f
+from schemas import queries
 from schemas import reasons as because
 from schemas.ids import element_id
 from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
@@ -47,8 +48,8 @@ class WhatIf:
         self.department, self._looks = department, looks
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
-        """JSON.  Raises `looks.Busy`, `NotOurs`, msgspec.DecodeError."""
-        asked = msgspec.json.decode(data, type=JobsAsked).jobs
+        """JSON.  Raises `looks.Busy`, `NotOurs`, `Malformed`."""
+        asked = queries.decode(data, JobsAsked).jobs
         if not 0 < len(asked) <= JOBS_MAX or any(job.dept != self.department for job in asked):
             raise NotOurs(f"1 to {JOBS_MAX} jobs of department {self.department} can be asked for")
         return msgspec.json.encode(await self._looks.ahead(core, partial(_foretold, asked=asked, now=now)))

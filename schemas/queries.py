@@ -1,0 +1,214 @@
+"""Queries over NATS: what the monitor and the schedulers answer, with which parameters.
+
+    phoenix.query.<service>.<department>.<name>          JSON, which may be empty where every parameter has a default
+
+Rules
+  1. A query changes nothing.  Its department is a token of the subject: it says what may be seen; `operators` see everything.
+  2. Parameters that do not fit are refused with the field named; unknown ones are ignored, since services of different versions
+     ask each other.
+  3. A refusal is `requests.Failed`, as that of a request.
+  4. `QUERIES` is the table that documents them.  A new query is a row there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from schemas.reasons import Reason
+from schemas.requests import INSTANT_MAX
+from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
+from schemas.validation import UNREADABLE, misfit, unreadable
+
+Service: TypeAlias = Literal["monitor", "scheduler"]
+UsageBy: TypeAlias = Literal["department", "user", "service", "lease"]
+Instant: TypeAlias = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class AllOfIt(msgspec.Struct, frozen=True, kw_only=True):
+    """A query without parameters."""
+
+
+class QueueAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """The first jobs of a queue.  `limit`: rows at most; null: as many as one answer holds."""
+
+    limit: Annotated[int, Meta(ge=0)] | None = None
+
+
+class JobAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """One job."""
+
+    job: str
+
+
+class WhyAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job waits, or why a web department has its instances.  `job`: of a batch department, the job or array element that
+    is meant; a web department needs none."""
+
+    job: str = ""
+
+
+class StartAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """When jobs start.  `jobs`: these jobs or array elements; null: the first ones of the queue."""
+
+    jobs: tuple[str, ...] | None = None
+
+
+class UsageAsked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was used in a period.  `by`: what a row of the answer stands for; `since`: start of the period, UTC seconds; null:
+    when the cloud began; `until`: end of the period, UTC seconds; null: now; `department`: for operators, only this
+    department; others get their own."""
+
+    by: UsageBy = "department"
+    since: Instant | None = None
+    until: Instant | None = None
+    department: str | None = None
+
+
+class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a job waits, or how it is.  `job`: the job of the query; `unit`: the unit that the reasons are about: of an array,
+    one of its elements; `reasons`: the reasons, the most important one first."""
+
+    ok: Literal[True] = True
+    job: str
+    unit: str
+    reasons: list[Reason]
+
+
+class InstancesExplained(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a web department has its instances.  `instances`: instances that it is to have; `serving`: instances that serve;
+    `reasons`: the reasons, the most important one first."""
+
+    ok: Literal[True] = True
+    instances: int
+    serving: int
+    reasons: list[Reason]
+
+
+class TroublesTold(msgspec.Struct, frozen=True, kw_only=True):
+    """What an operator should look at in a web department.  `troubles`: the reasons, the most important one first."""
+
+    ok: Literal[True] = True
+    troubles: list[Reason]
+
+
+class StartsForeseen(msgspec.Struct, frozen=True, kw_only=True):
+    """When jobs start.  `at`: the time for which this was computed, UTC seconds; `starts`: unit -> when it starts."""
+
+    ok: Literal[True] = True
+    at: float
+    starts: dict[str, Foreseen]
+
+
+class QueueExplained(msgspec.Struct, kw_only=True):
+    """Why each unit of a queue waits.  `reasons`: unit -> its first reason, of the first ones of the queue; `rest`: code of a
+    reason -> units that wait for it, of all others."""
+
+    ok: Literal[True] = True
+    reasons: dict[str, Reason] = {}
+    rest: dict[str, list[str]] = {}
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the table.  `asked`: its parameters; `answered`: the structs that its answer may be; empty: an object that
+    `text` describes; `internal`: services send it to each other."""
+
+    service: Service
+    name: str
+    text: str
+    asked: type[msgspec.Struct] = AllOfIt
+    answered: tuple[type[msgspec.Struct], ...] = ()
+    internal: bool = False
+
+
+QUERIES: Final = (
+    Query(
+        service="monitor",
+        name="queue",
+        text="The jobs that wait and run, a row each, in the order of the queue.",
+        asked=QueueAsked,
+    ),
+    Query(
+        service="monitor",
+        name="job",
+        text="Everything about one job, with its units.",
+        asked=JobAsked,
+    ),
+    Query(service="monitor", name="hosts", text="All hosts: their state, holder, size and use."),
+    Query(service="monitor", name="departments", text="All departments: what they hold, may keep and want."),
+    Query(service="monitor", name="department", text="The department of the subject, in detail; not for operators."),
+    Query(
+        service="monitor", name="releases", text="The releases of the web department of the subject; not for operators."
+    ),
+    Query(
+        service="monitor",
+        name="overview",
+        text="All hosts and departments, with counts of what has happened, and the leaders.",
+    ),
+    Query(
+        service="monitor",
+        name="usage",
+        text="What departments, users, services or leases used in a period.",
+        asked=UsageAsked,
+    ),
+    Query(
+        service="scheduler",
+        name="why",
+        text="Why a job of a batch department waits, or why a web department has its instances.",
+        asked=WhyAsked,
+        answered=(JobExplained, InstancesExplained),
+    ),
+    Query(
+        service="scheduler",
+        name="queue",
+        text="The queue of a batch department, in its order: place, unit, priority and size of each; of a web department "
+        "the answer to `why`.",
+        asked=QueueAsked,
+    ),
+    Query(
+        service="scheduler",
+        name="start",
+        text="When jobs of a batch department start, as far as that can be foreseen.",
+        asked=StartAsked,
+        answered=(StartsForeseen,),
+    ),
+    Query(
+        service="scheduler",
+        name="reasons",
+        text="Why each unit in the queue of a batch department waits; for the monitor.",
+        answered=(QueueExplained,),
+        internal=True,
+    ),
+    Query(
+        service="scheduler",
+        name="troubles",
+        text="What an operator should look at in a web department; for the monitor.",
+        answered=(TroublesTold,),
+        internal=True,
+    ),
+    Query(
+        service="scheduler",
+        name="whatif",
+        text="When jobs that have not been submitted would start; for admission.",
+        asked=JobsAsked,
+        answered=(JobsForeseen,),
+        internal=True,
+    ),
+)
+NAMES: Final[dict[Service, tuple[str, ...]]] = {
+    "monitor": tuple(query.name for query in QUERIES if query.service == "monitor"),
+    "scheduler": tuple(query.name for query in QUERIES if query.service == "scheduler"),
+}
+
+
+def decode(payload: bytes, asked: type[T]) -> T:
+    """The parameters of a query.  Raises `Malformed`."""
+    try:
+        return msgspec.json.decode(payload or b"{}", type=asked)
+    except msgspec.ValidationError as error:
+        raise misfit(error, asked) from None
+    except UNREADABLE as error:
+        raise unreadable(error, payload, "JSON") from None
