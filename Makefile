@@ -35,7 +35,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench setup tools clean
 
 demo: $(READY)
-	@sh deploy/tools.sh haproxy || true
+	@for tool in haproxy passt; do sh deploy/tools.sh $$tool || true; done
 	@$(BIN)/python -m phoenix.local.demo
 
 MATCH_S ?= 240

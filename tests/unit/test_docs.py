@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,59 @@ def test_tables_hold_phrases(document: Path) -> None:
     rows = [re.sub(r"\]\([^)]*\)", "]", line) for line in document.read_text().splitlines() if line.startswith("|")]
     cells = [] if document.name in LISTS else [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
     assert [cell for cell in cells if len(cell) > TABLE_CELL_MAX] == []
+
+
+def tables(document: Path) -> Iterator[tuple[int, list[str]]]:
+    """Number of the first line, and the lines, of each run of lines that begin with a bar outside of a code block."""
+    found: list[str] = []
+    fenced = False
+    for number, line in enumerate([*document.read_text(encoding="utf-8").splitlines(), ""], 1):
+        fenced ^= line.startswith("```")
+        if line.startswith("|") and not fenced:
+            found.append(line)
+        elif found:
+            yield number - len(found), found
+            found = []
+
+
+SEPARATOR = re.compile(r"\|(?: *:?-+:? *\|)+ *")
+BAR = re.compile(r"(?<!\\)\|")
+
+
+def broken(lines: list[str]) -> str:
+    """What keeps the lines from being a table, or ""."""
+    separators = [number for number, line in enumerate(lines) if SEPARATOR.fullmatch(line)]
+    if separators != [1]:
+        return "the second line, and only that, is a separator"
+    cells = len(BAR.findall(lines[0]))
+    uneven = next((line for line in lines if len(BAR.findall(line)) != cells), None)
+    return "" if uneven is None else f"as many cells as in the head: {uneven}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_tables_have_a_head_a_separator_and_rows_as_wide(document: Path) -> None:
+    found = [f"{document.name}:{number}: {broken(lines)}" for number, lines in tables(document) if broken(lines)]
+    assert found == []
+
+
+HEAD, RULE, ROW = "| key | effect |", "|---|:-:|", r"| `a \| b` | c |"
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_table"),
+    [
+        ([HEAD, RULE, ROW], True),
+        ([HEAD], False),
+        ([RULE, ROW], False),
+        ([HEAD, ROW], False),
+        ([HEAD, RULE, ROW, RULE], False),
+        ([HEAD, RULE, "| a | b | c |"], False),
+        ([HEAD, RULE, "| a |"], False),
+        ([HEAD, "|---|", ROW], False),
+    ],
+)
+def test_lines_with_bars_are_a_table_only_if_they_have_its_form(lines: list[str], is_table: bool) -> None:
+    assert (not broken(lines)) is is_table
 
 
 def test_the_readme_can_be_read_in_one_sitting() -> None:
