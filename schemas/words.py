@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from signal import Signals
 from typing import Final
 
+from schemas.dimensions import DIMENSIONS
 from schemas.units import count, some
 from schemas.units import iso as _iso
 from schemas.units import span as _span
@@ -200,9 +201,7 @@ def web_may_claim(hosts: int | None) -> str:
 _GLUE: Final = {
     "passed_over": "passed over job",
     "nodes": "nodes",
-    "cores": "cores on each",
-    "memory_mb": "MiB on each",
-    "gpus": "GPUs on each",
+    **{dimension.field: f"{dimension.plural} on each" for dimension in DIMENSIONS},
 }
 
 

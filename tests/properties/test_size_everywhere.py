@@ -16,7 +16,7 @@ import json
 import re
 import sqlite3
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -37,12 +37,13 @@ from phoenix.local.guest import door as door_of_guest
 from phoenix.local.guest.environment import for_job
 from phoenix.local.opennebula import __main__ as opennebula
 from phoenix.local.stack_layout import Layout
+from phoenix.simulate.workload import Scenario, Work
 from phoenix.whatif.stage import asked_by
 from schemas import facts as f
 from schemas import reasons as because
-from schemas.config import Warm
+from schemas.config import BatchPolicy, Department, UserLimits, Warm, WebPolicy
 from schemas.dimensions import DIMENSIONS, Dimension, asking
-from schemas.requests import JobSubmit, LeaseCreate
+from schemas.requests import Foretold, JobSubmit, LeaseCreate
 from schemas.size import FIELDS, Size, size_of
 from services.admission.commands import compose
 from services.admission.guests.boot import Boot, boot_of
@@ -56,7 +57,7 @@ from services.monitor.core.buckets import OF_HOSTS, USED, Row, Span, measure
 from services.monitor.history.schema import SCHEMA
 from services.monitor.http import billable
 from services.monitor.views import usage as usage_view
-from services.runtime.config.prices import parse
+from services.runtime.config.prices import PER, parse
 from services.runtime.config.tables import Config, OpenNebula
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import registry
@@ -85,6 +86,35 @@ def test_this_file_knows_every_dimension() -> None:
     )
     unleased = [field for field in FIELDS if field not in lease.SIZES]
     assert not unleased, f"no option of `phoenix lease` is for {', '.join(unleased)}: add one to lease.SIZES"
+
+
+FLAT: Final[dict[type, Callable[[Dimension], Sequence[str]]]] = {  # struct -> its fields that a dimension takes
+    **dict.fromkeys((f.UnitPlaced, f.HostDescribed, f.JobSubmitted), lambda d: [d.field]),
+    **dict.fromkeys((LeaseCreate, Foretold, because.Needs, Work, Boot, door_of_guest.Boot), lambda d: [d.field]),
+    JobSubmit: lambda d: [d.per_node],
+    Scenario: lambda d: [f"host_{d.field}"],
+    UserLimits: lambda d: [d.limit] if d.limit else [],
+    Department: lambda d: [d.department_limit] if d.department_limit else [],
+    BatchPolicy: lambda d: [d.weight],
+    WebPolicy: lambda d: [f"instance_{d.field}"],
+    Row: lambda d: d.history[:2],
+    Span: lambda d: d.history[2:],
+}
+
+
+def test_every_struct_that_is_flat_has_its_fields_of_every_dimension() -> None:
+    lacking = [
+        f"{struct.__module__}.{struct.__name__}.{field}"
+        for struct, fields in FLAT.items()
+        for dimension in DIMENSIONS
+        for field in fields(dimension)
+        if field not in struct.__struct_fields__  # type: ignore[attr-defined]
+    ]
+    assert not lacking, f"fields to add: {', '.join(lacking)}"
+
+
+def test_a_price_and_its_kind_are_known_for_each_that_has_an_hour() -> None:
+    assert [d.hour for d in DIMENSIONS if d.hour and f"{d.hour}_hour" not in PER] == [], "add it to `Per` of prices.py"
 
 
 # ------------------------------------------------------------------------------------------------------------------- D1

@@ -184,9 +184,7 @@ def test_the_queue_is_shown_in_its_order() -> None:
         "unit": high,
         "priority": 3,
         "nodes": 1,
-        "cores": 1,
-        "memory_mb": 256,
-        "gpus": 0,
+        **Size(1, 256).fields(),
         "exclusive": False,
     }
 

@@ -15,6 +15,7 @@ from phoenix.billing.bill import HOUR_MS, of_day, rounded
 from phoenix.cli import printing
 from phoenix.cli.bill import Asked, _notes, _plain, period, render
 from phoenix.cli.errors import CliError
+from schemas.size import Size
 from services.runtime.config import prices as price_table
 from services.runtime.config.prices import Unusable, parse
 
@@ -45,7 +46,7 @@ amount = "1"
 def attempt(begin_h: float, end_h: float, cores: int = 4, **fields: Any) -> dict[str, Any]:
     of = {"unit": "1", "attempt": 1, "department": "hpc", "user": "ann", "service": "", "lease": "", "quality": ""}
     times = {"from_ms": MONDAY + round(begin_h * HOUR_MS), "until_ms": MONDAY + round(end_h * HOUR_MS)}
-    return {**of, "cores": cores, "gpus": 0, "hosts": "h1,h2", **times, **fields}
+    return {**of, **Size(cores).fields(), "hosts": "h1,h2", **times, **fields}
 
 
 def day(*attempts: dict[str, Any], losses: Any = (), holding: Any = ()) -> dict[str, Any]:
@@ -195,10 +196,7 @@ def test_rounding_is_half_to_even(amount: str, told: str) -> None:
     assert rounded(Fraction(amount), 2) == Decimal(told)
 
 
-KINDS = (
-    '"core_hour", "gpu_hour", "host_hour", "own_host_hour", "borrowed_host_hour", "lent_host_hour", "lost_core_hour", '
-    '"least_of_day"'
-)
+KINDS = ", ".join(f'"{per}"' for per in price_table.PER)
 
 
 @pytest.mark.parametrize(

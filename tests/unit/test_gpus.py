@@ -126,7 +126,7 @@ def test_demand_names_what_is_needed_of_what_is_scarce() -> None:
     world.submit(cores=1)
     world.settle()
     *_, told = world.facts(f.DemandChanged)
-    assert told.sizes == ({"cores": 2, "memory_mb": 256, "gpus": 1},)
+    assert told.sizes == (Size(2, 256, 1).fields(),)
     assert core(world).state.sizes == told.sizes
 
 
@@ -295,4 +295,4 @@ def test_a_hosts_gpus_are_its_devices_of_that_class_and_those_that_vms_have_are_
     share = "<MAX_CPU>800</MAX_CPU><TOTAL_CPU>800</TOTAL_CPU><MAX_MEM>1048576</MAX_MEM><CPU_USAGE>0</CPU_USAGE>"
     found = f"<HOST_SHARE>{share}<PCI_DEVICES>{devices}</PCI_DEVICES></HOST_SHARE>"
     sight = host_sight(etree.fromstring(f"<HOST><ID>1</ID><NAME>h</NAME><STATE>2</STATE>{found}</HOST>"))
-    assert (sight.size, sight.asked) == (Size(8, 1024, 2), (0, 0, 1))
+    assert (sight.size, sight.asked) == (Size(8, 1024, 2), Size(0, 0, 1))

@@ -120,7 +120,7 @@ class _State(msgspec.Struct, kw_only=True):
 
 class AdmissionCore:
     # 1 had neither leases nor checkpoints; 2 neither releases nor reports of instances; 3 no holds without a user
-    # 4 knew one watcher of an instance; 5 not what instances of release 0 had begun with
+    # 4 knew one watcher of an instance; 5 not what instances of release 0 had begun with; 6 had reasons of another form
     VERSION = 7
 
     def __init__(self, custody: Custody) -> None:

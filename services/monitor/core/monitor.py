@@ -88,7 +88,7 @@ class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
     # 8: since when a web department is silent; 9: why a unit is held without a user, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
-    # 13: what attempts have used that did not report
+    # 13: use of attempts that did not report; 14: claimants of lost work; 15: reasons are types
     VERSION = 15
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:

@@ -20,7 +20,7 @@ from services.monitor.core.buckets import Row, Site, Span
 from services.monitor.history import story_index
 
 # 3: a job's reason is of its last attempt; 4: the time of a loss, kinds of departments; 5: cordoned hosts are not borrowed;
-# 7: GPUs
+# 6: reasons are types; 7: GPUs
 VERSION: Final = 7
 _TEXT: Final = "TEXT NOT NULL DEFAULT ''"
 _SIZE: Final = ", ".join(f"{field} INTEGER NOT NULL" for field in FIELDS)

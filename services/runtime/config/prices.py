@@ -58,7 +58,6 @@ Per = Literal[
     "least_of_day",
 ]
 PER: Final = get_args(Per)
-assert set(PER) >= {f"{dimension.hour}_hour" for dimension in DIMENSIONS if dimension.hour}
 NAMES: Final = ("department", "kind", "user", "service", "lease", "quality")
 OF_JOBS: Final = ("user", "service", "lease", "quality")  # a department's hosts have none of them
 PER_JOB: Final = (*USED, *BESIDE, "lost_core_hour")

@@ -113,7 +113,8 @@ class WebCore:
     """The core of web department `dept`."""
 
     # 3: claims, requests, draining; 4: that starts are paused; 5: what is wanted if idle; 6: readiness; 7: what releases
-    # answer; 9: who reported the load; a first start reads them from the journal
+    # answer; 8: VMs of one host that end together; 9: who reported the load; 10: reasons are types; 11: decisions go by fields
+    # of facts; a first start reads them from the journal
     VERSION = 11
 
     def __init__(self, custody: Custody, dept: str) -> None:
