@@ -126,20 +126,20 @@ class Elsewhere(Needs, frozen=True, kw_only=True):
         return f"{most}, by its maximum, hours and contracts{change}{withheld}"
 
     def room_wanted(self, free: int, short: int) -> str:
-        """What would give it room, and when that comes."""
+        """What would give it free capacity, and when that comes."""
         if self.can_have is not None:
             nodes = f"at most {count(self.can_have, 'node')}"
             return f"{nodes}; or a lower guarantee or minimum of {names(self.kept_by)}"
         more = "" if short == (self.nodes or 0) else " more"
         whole = "whole, empty " if self.exclusive else ""
-        has = f" ({free} {'has' if free == 1 else 'have'} room now)" if free else ""
+        has = f" ({free} {'has' if free == 1 else 'have'} it now)" if free else ""
         ways = ["a running job of the department ends"] if self.held else []
         if self.held_by_web:
             ways.append(self._web_falls(self.held_by_web))
         if self.contracts:
             ways.append(f"a contract lends more of {', '.join(lenders(self.contracts))} (phoenix lending)")
         when = f"; it comes when {', or when '.join(ways)}" if ways else ""
-        return f"room on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {self.part(short)}{has}{when}"
+        return f"free capacity on {short}{more} {whole}{'host' if short == 1 else 'hosts'} with {self.part(short)}{has}{when}"
 
     def _web_falls(self, hosts: int) -> str:
         by_load = [name for name in self.web if name not in self.by_hand]
@@ -194,8 +194,10 @@ class WaitsForHosts(Elsewhere, frozen=True, kw_only=True, tag="waits_for_hosts")
     def _room(self) -> str:
         held = f"the {counted(self.held, 'host')} that the department holds"
         none = f"none of {held} satisfies {self.constraint}"
-        room = none if self.constraint and not self.meeting else f"room for it is on {self.free or 0} of {held}"
-        return f"{room}, and best-effort would make way for it on {self.way}" if self.way else room
+        free = f"{self.free or 0} of {held} {'has' if self.free == 1 else 'have'} free capacity for it"
+        room = none if self.constraint and not self.meeting else free
+        way = f", and {self.way or 0} would have it if best-effort jobs were preempted"
+        return f"{room}{way}" if self.way else room
 
     def _kept(self) -> str:
         sure = "as things are" if self.backfill else "at the latest"

@@ -88,7 +88,7 @@ class Utilisation(ByWord, frozen=True, kw_only=True):
         if not self.against:
             why = f"the load has not been observed for {window} yet"
         left = f"{'fewer' if fewer else 'more'} in {span(self.left_s or 0)} at the earliest"
-        return f"; now it asks for {known(self.asked)}, but {self.held} are held: {why}; {left}"
+        return f"; now it asks for {known(self.asked)}, but it stays at {self.held}: {why}; {left}"
 
     def _asked(self) -> str:
         """Before there is a mean that could decide."""
@@ -261,12 +261,12 @@ class StepLimit(ByWord, frozen=True, kw_only=True, tag="step_limit"):
 
 
 class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
-    """The number has changed its direction too often: the higher one is held.  `wanted`: instances that the load asks for;
-    `instances`: instances that are held; `turns`: changes of direction in the last hour; `budget`: changes that are allowed;
+    """The number has changed its direction too often: the higher one stays.  `wanted`: instances that the load asks for;
+    `instances`: the higher number; `turns`: changes of direction in the last hour; `budget`: changes that are allowed;
     `wait_s`: seconds until the number may fall."""
 
     COLUMN = "flap budget"
-    SENTENCE = "the number has changed its direction too often, so the higher one is held"
+    SENTENCE = "the number has changed its direction too often, so the higher one stays"
 
     wanted: int | None = None
     instances: int | None = None
@@ -279,7 +279,7 @@ class FlapBudget(AnyReason, frozen=True, kw_only=True, tag="flap_budget"):
             return super().sentence()
         turned = f"the number turned {counted(self.turns, 'time')} in the last hour"
         left = f"{self.budget} are allowed, with the way up again"
-        held = f"{known(self.instances)} are held for another {span(self.wait_s)}"
+        held = f"it stays at {known(self.instances)} for another {span(self.wait_s)}"
         return f"the load asks for {known(self.wanted)}; {turned} ({left}): {held}"
 
 

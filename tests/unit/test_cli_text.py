@@ -36,13 +36,13 @@ def test_a_reason_is_told_with_its_numbers() -> None:
         "ahead": 0,
     }
     assert sentences.sentence(because.WaitsForHosts(**needs)) == (
-        "it needs 2 hosts with 4 cores and 512 MiB each; room for it is on 1 of the 3 hosts that the department holds "
+        "it needs 2 hosts with 4 cores and 512 MiB each; 1 of the 3 hosts that the department holds has free capacity for it "
         "(elsewhere: 1 held by other departments)"
     )
     gpus = sentences.sentence(because.WaitsForHosts(**needs, gpus=2))
-    assert gpus.startswith("it needs 2 hosts with 4 cores, 512 MiB and 2 GPUs each; room")
+    assert gpus.startswith("it needs 2 hosts with 4 cores, 512 MiB and 2 GPUs each; 1 of the 3 hosts ")
     whole = sentences.sentence(because.WaitsForHosts(**{**needs, "exclusive": 1}))
-    assert whole.startswith("it needs 2 whole, empty hosts with 4 cores and 512 MiB each; room")
+    assert whole.startswith("it needs 2 whole, empty hosts with 4 cores and 512 MiB each; 1 of")
     assert "gpus" not in because.fields(because.WaitsForHosts(**needs, gpus=0)), "not a byte where there are none"
     assert sentences.sentence(because.FirstFit(passed_over="122")).endswith("fitted (passed over job 122)")
     assert sentences.sentence(because.LostHost()) == "its host was lost"
@@ -206,14 +206,15 @@ def test_what_would_unblock_it_is_told_with_numbers_and_in_grammar() -> None:
     assert "; 4 jobs go first" in sentences.sentence(reason)
     assert "; 1 job goes first" in sentences.sentence(because.WaitsForHosts(ahead=1, **needs))
     assert sentences.remedy(reason) == (
-        "room on 1 more host with 4 cores and 512 MiB (1 has room now); it comes when a running job of the department ends, "
-        "or when the load of web falls: it gives its 2 hosts back then"
+        "free capacity on 1 more host with 4 cores and 512 MiB (1 has it now); it comes when a running job of the "
+        "department ends, or when the load of web falls: it gives its 2 hosts back then"
     )
     by_hand = because.WaitsForHosts(**needs, by_hand=["web"])
     assert "when the load of web counts again (`phoenix scale web --auto`: a person" in sentences.remedy(by_hand)
     none = because.NoHostsHeld(nodes=2, cores=1, memory_mb=512, web=["web"], held_by_web=1, held=0)
     assert sentences.remedy(none) == (
-        "room on 2 hosts with 1 core and 512 MiB each; it comes when the load of web falls: it gives its 1 host back then"
+        "free capacity on 2 hosts with 1 core and 512 MiB each; it comes when the load of web falls: "
+        "it gives its 1 host back then"
     )
 
 

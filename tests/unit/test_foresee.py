@@ -228,8 +228,8 @@ def test_what_is_foreseen_is_told() -> None:
     needs = {"nodes": 4, "cores": 1, "held": 3, "free": 3, "short": 1}
     told |= {"because": {"code": "waits_for_hosts", "params": needs}}
     assert when_it_starts(told, 1_780_000_000.0, sentence) == (
-        "this cannot be predicted: also when all that runs now has ended, it needs 4 hosts with 1 core each; room for it "
-        "is on 3 of the 3 hosts that the department holds"
+        "this cannot be predicted: also when all that runs now has ended, it needs 4 hosts with 1 core each; 3 of the 3 "
+        "hosts that the department holds have free capacity for it"
     )
 
 

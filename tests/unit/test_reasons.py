@@ -312,12 +312,12 @@ def test_where_best_effort_would_make_way_it_is_the_order_that_keeps_it_waiting(
     needs = why(core(world), wide, world.now)[0]
     assert (type(needs), because.fields(needs)["free"], because.fields(needs)["short"]) == (because.WaitsForHosts, 0, 1)
     assert (
-        "room for it is on 0 of the 2 hosts that the department holds, and best-effort would make way for it on 1"
-        in (sentence(needs))
+        "0 of the 2 hosts that the department holds have free capacity for it, and 1 would have it if best-effort jobs were "
+        "preempted" in (sentence(needs))
     )
     assert (
         remedy(needs)
-        == "room on 1 more host with 4 cores and 256 MiB; it comes when a running job of the department ends"
+        == "free capacity on 1 more host with 4 cores and 256 MiB; it comes when a running job of the department ends"
     )
 
 

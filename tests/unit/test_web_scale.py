@@ -248,16 +248,16 @@ def held_words(memory: Memory, current: int, **fields: Any) -> str:
 def test_why_tells_what_a_window_holds_and_for_how_long() -> None:
     words = held_words(heard(*steps(0.8, 0.24, 0.24, 0.24)), 10)  # the level of second 10 leaves a window of 60 s at 70
     assert words == (
-        "utilisation was 24 % with 10 instances; the target is 80 %; now it asks for 3, but 10 are held: "
+        "utilisation was 24 % with 10 instances; the target is 80 %; now it asks for 3, but it stays at 10: "
         "as many were wanted within the last 1m00s; fewer in 30s at the earliest"
     )
     words = held_words(heard(*steps(0.24, 0.24)), 12)  # after a claim of 12: nobody watched the load for as long
     assert words.endswith(
-        "now it asks for 3, but 12 are held: the load has not been observed for 1m00s yet; fewer in 40s at the earliest"
+        "now it asks for 3, but it stays at 12: the load has not been observed for 1m00s yet; fewer in 40s at the earliest"
     )
     words = held_words(heard(*steps(0.8, 1.0), up_window_s=30.0), 10, up_window_s=30.0)
     assert words.endswith(
-        "now it asks for 13, but 10 are held: no more were wanted within the last 30s; more in 20s at the earliest"
+        "now it asks for 13, but it stays at 10: no more were wanted within the last 30s; more in 20s at the earliest"
     )
 
 

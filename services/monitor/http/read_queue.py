@@ -22,7 +22,7 @@ from services.runtime.request_queue import BYTES_A_COST, NOBODY, Turn, Turns
 
 READS: Final = "/v1/"
 COST: Final = 1.5  # a millisecond, and what aiohttp takes beside
-_TURN: Final = "turn"
+_TURN: Final = web.RequestKey("turn", Turn)
 
 
 class InTurn:
@@ -54,6 +54,6 @@ class InTurn:
         return answer
 
     async def _begins(self, request: web.Request, _answer: web.StreamResponse) -> None:
-        turn: Turn | None = request.get(_TURN)
+        turn = request.get(_TURN)
         if turn is not None:
             turn.leave()
