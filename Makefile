@@ -69,7 +69,7 @@ types: $(READY)
 
 setup: $(READY) tools
 
-TOOLS := haproxy passt prometheus prometheus-alertmanager chromium
+TOOLS := haproxy passt prometheus prometheus-alertmanager chromium contracts
 
 # A tool that cannot be had is said here and fails the tests that need it; everything else goes on without.
 tools:

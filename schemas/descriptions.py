@@ -28,7 +28,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ _PART: Final = re.compile(rf"(?:^|(?<=[.;:,)] ))({_NAME}(?:(?:,|,? and) {_NAME})
 _SENTENCE_END: Final = re.compile(r"\.(?= [A-Z`\"(]|$)")
 _PROTOCOL: Final = re.compile(r" \((?:PROTOCOL,? )?[SX][0-9]+[a-z]?(?:, [SX][0-9]+[a-z]?)*\)")
 _PYTHON_END: Final = re.compile(r"\$\(\?!\\n\)|\\Z")
+_TYPES: Final[dict[type, str]] = {str: "string", bool: "boolean", int: "integer"}
 _DIRECTIVE: Final = re.compile(r"#\s*(?:noqa|type:|fmt:)")
 
 
@@ -117,7 +118,8 @@ class _Writer:
 
     def parts(self, node: Any) -> Any:
         if isinstance(node, dict):
-            return {key: self._value(key, value) for key, value in node.items()}
+            made = {key: self._value(key, value) for key, value in node.items()}
+            return {"type": kind, **made} if "type" not in made and (kind := _type_of(made.get("enum", ()))) else made
         return [self.schema(each) for each in node] if isinstance(node, list) else node
 
     def _value(self, key: str, value: Any) -> Any:
@@ -128,6 +130,12 @@ class _Writer:
         if key == "pattern" and isinstance(value, str):
             return _PYTHON_END.sub("$", value)
         return value if key in ("default", "enum", "examples") else self.schema(value)
+
+
+def _type_of(values: Sequence[Any]) -> str | None:
+    """The one type that all values of an enumeration have."""
+    types = {type(value) for value in values}
+    return _TYPES.get(types.pop()) if len(types) == 1 else None
 
 
 # ---------------------------------------------------------------------------------------------------------------- describing

@@ -148,6 +148,7 @@ def test_what_the_type_says_goes_first_and_patterns_are_translated() -> None:
     assert five["description"] == "in its type"
     assert five["pattern"] == "^a$"
     assert "description" not in made["Example"]["properties"]["nothing"]
+    assert made["Example"]["properties"]["kind"] == {"type": "string", "enum": ["example"], "description": "which one"}
 
 
 def test_what_the_server_alone_sends_is_there_whole() -> None:

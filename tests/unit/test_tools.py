@@ -117,6 +117,48 @@ def test_what_cannot_be_had_is_said_with_what_to_do(tmp_path: Path, mirror: Path
     assert unknown.stderr.startswith("tools: there is no tool varnish: haproxy, ")
 
 
+NPM = """#!/bin/sh
+echo "$@" >> "$LOG"
+test ! -e "$LOG.fails" || { echo "no such registry"; exit 1; }
+mkdir node_modules && cp package-lock.json node_modules/copied
+"""
+
+
+def test_validators_are_brought_from_npm_once_for_each_lock_file(tmp_path: Path) -> None:
+    checkout, log = tmp_path / "checkout", tmp_path / "log"
+    for place, content in (
+        ("deploy/tools.sh", SCRIPT.read_text()),
+        ("tests/contracts/package.json", "{}"),
+        ("tests/contracts/package-lock.json", "first"),
+        ("bin/npm", NPM),
+    ):
+        file = checkout / place
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        file.chmod(0o755)
+    copied = checkout / ".tools" / "contracts" / "node_modules" / "copied"
+
+    def bring_contracts() -> subprocess.CompletedProcess[str]:
+        words = ["sh", str(checkout / "deploy" / "tools.sh"), "contracts"]
+        environment = {"PATH": f"{checkout}/bin:/usr/bin:/bin", "LOG": str(log)}
+        return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
+
+    assert bring_contracts().returncode == bring_contracts().returncode == 0
+    assert copied.read_text() == "first"
+    assert log.read_text() == "ci --ignore-scripts --no-audit --no-fund --loglevel=error\n", "once, and no script runs"
+    (checkout / "tests/contracts/package-lock.json").write_text("second")
+    Path(f"{log}.fails").touch()
+    failed = bring_contracts()
+    assert failed.returncode == 1
+    assert "no such registry" in failed.stderr
+    assert "tools: contracts cannot be had here" in failed.stderr
+    assert copied.read_text() == "first", "what was there stays"
+    Path(f"{log}.fails").unlink()
+    assert bring_contracts().returncode == 0
+    assert copied.read_text() == "second"
+    assert [place.name for place in (checkout / ".tools").iterdir()] == ["contracts"], "nothing half done stays"
+
+
 def test_the_script_is_clean_for_shellcheck() -> None:
     checker = Path(sys.executable).with_name("shellcheck")
     found = subprocess.run([checker, SCRIPT], capture_output=True, text=True, check=False, timeout=200)

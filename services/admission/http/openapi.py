@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
+from schemas import examples, signals
 from schemas import requests as r
-from schemas import signals
 from schemas.descriptions import schema_components
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES, Parameter, Route
 
+_BODY: Final = "Body"
 _REF: Final = "#/components/schemas/{name}"
 _ERRORS: Final = {
     "400": "malformed",
@@ -34,6 +36,13 @@ _ERRORS: Final = {
     "429": "over a limit",
     "503": "try again",
 }
+_WITHOUT_TOKEN: Final = ("400", "503")
+_IN_PATH: Final = {
+    "job": "jobs",
+    "lease": "lease",
+    "host": "host",
+    "instance": "unit",
+}  # noun of a kind -> field of its request
 _OF_PATH: Final = frozenset(
     ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
 )
@@ -56,6 +65,7 @@ def _document() -> dict[str, Any]:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     for call in GUESTS:
         paths.setdefault(call.path, {})[call.method.lower()] = _guests(call)
+    schemas |= {f"{name}{_BODY}": _body(schemas[name], field) for name, field in _named_by_paths().items()}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -63,7 +73,9 @@ def _document() -> dict[str, Any]:
             "version": "1",
             "description": "Requests of people and programs, and the calls of VMs (/v1/guest/…, docs/reference/guests.md). "
             "Every other GET below /v1 is passed on to the monitor.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
+        "servers": [{"url": "/", "description": "The address from which this document comes."}],
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
@@ -72,9 +84,38 @@ def _document() -> dict[str, Any]:
                 "guest": {"type": "http", "scheme": "bearer", "description": "PHOENIX_TOKEN of this VM"},
                 "job": {"type": "http", "scheme": "bearer", "description": "The job's: in PHOENIX_TOKEN_FILE"},
             },
-            "schemas": dict(sorted(schemas.items())),
+            "schemas": dict(sorted(_used(paths, schemas).items())),
         },
     }
+
+
+def _named_by_paths() -> dict[str, str]:
+    """Requests of which the path names a part: that may be left out of the body."""
+    found = {}
+    for route in ROUTES:
+        field = _IN_PATH.get(route.kind.partition(".")[0])
+        asked = r.REQUESTS[route.kind][0] if route.kind else r.Message
+        if field in asked.__struct_fields__ and "{" in route.path:
+            found[asked.__name__] = field
+    return found
+
+
+def _body(schema: dict[str, Any], field: str) -> dict[str, Any]:
+    required = [name for name in schema["required"] if name != field]
+    return {**schema, "title": f"{schema['title']}{_BODY}", "required": required}
+
+
+def _used(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Those of `schemas` that the paths need."""
+    found: dict[str, Any] = {}
+    open_ = [paths]
+    while open_:
+        text = msgspec.json.encode(open_.pop()).decode()
+        for name in re.findall(r'"#/components/schemas/([^"]+)"', text):
+            if name not in found:
+                found[name] = schemas[name]
+                open_.append(schemas[name])
+    return found
 
 
 def _operation(route: Route) -> dict[str, Any]:
@@ -83,20 +124,21 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.text,
         "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
         + [_in_query(parameter) for parameter in route.query],
-        "responses": {str(route.status): _answer(route), **(_errors() if route.token else {})},
+        "responses": {str(route.status): _answer(route), **_errors(tuple(_ERRORS) if route.token else _WITHOUT_TOKEN)},
     }
     if not route.token:
         found["security"] = []
     if route.method == "POST":
         schema: dict[str, Any] = {"type": "object"}
         if route.kind:
-            schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][0].__name__)}
+            name = r.REQUESTS[route.kind][0].__name__
+            schema = {"$ref": _REF.format(name=f"{name}{_BODY}" if name in _named_by_paths() else name)}
         elif route.bodies:
             schema = {"anyOf": [{"$ref": _REF.format(name=name)} for name in route.bodies]}
         # Where the path names the jobs or the host, the body may be left out or incomplete.
         found["requestBody"] = {
             "required": route.kind not in _OF_PATH,
-            "content": {"application/json": {"schema": schema}},
+            "content": {"application/json": {"schema": schema, **_asked_example(route)}},
         }
     return found
 
@@ -111,7 +153,7 @@ def _guests(route: GuestRoute) -> dict[str, Any]:
         + [_in_query(parameter) for parameter in route.query],
         "responses": {
             str(route.status): {"description": "done", **answer},
-            **_errors(),
+            **_errors(tuple(_ERRORS)),
             "410": {"description": "gone"},
         },
         "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
@@ -134,12 +176,27 @@ def _answer(route: Route) -> dict[str, Any]:
     schema: dict[str, Any] = {}
     if route.kind:
         schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][1].__name__)}
-    return {"description": "done", "content": {route.answers: {"schema": schema}}}
+    return {"description": "done", "content": {route.answers: {"schema": schema, **_answer_example(route)}}}
 
 
-def _errors() -> dict[str, Any]:
+def _asked_example(route: Route) -> dict[str, Any]:
+    if route.kind:
+        shown = msgspec.to_builtins(examples.REQUESTS[route.kind])
+        shown.pop(_named_by_paths().get(r.REQUESTS[route.kind][0].__name__, ""), None)
+        return {"example": shown}
+    names = {cls.__name__: name for name, cls in signals.SIGNALS.items()}
+    shown = {names[body]: {"value": msgspec.to_builtins(examples.SIGNALS[names[body]])} for body in route.bodies}
+    return {"examples": shown} if shown else {}
+
+
+def _answer_example(route: Route) -> dict[str, Any]:
+    answered = r.REQUESTS[route.kind][1] if route.kind else None
+    return next(({"example": msgspec.to_builtins(one)} for one in examples.REPLIES if type(one) is answered), {})
+
+
+def _errors(statuses: Sequence[str]) -> dict[str, Any]:
     content = {"application/json": {"schema": {"$ref": _REF.format(name="Failed")}}}
-    return {status: {"description": text, "content": content} for status, text in _ERRORS.items()}
+    return {status: {"description": _ERRORS[status], "content": content} for status in statuses}
 
 
 def _in_path(name: str) -> dict[str, Any]:
