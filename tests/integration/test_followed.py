@@ -1,5 +1,5 @@
 """The tour of the README and the tutorials, followed word by word: each command runs as it stands and shows what the document
-shows.
+shows.  So does the simulator's explanation of a job in its how-to.
 
 Rules
   1. A line of a block that begins with `$` is a command for bash, in a directory with the checkout's examples and no cloud.
@@ -112,6 +112,24 @@ def shows(output: str, document: str, is_ordered: bool) -> bool:
     return all(any(re.fullmatch(each, line) for line in lines) for each in wanted)
 
 
+def bash(command: str, directory: Path, **more: str) -> tuple[int, str]:
+    """Exit code, and both streams as a terminal shows them.  `more`: variables of the environment."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PHOENIX_")}
+    environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=directory,
+        env=environment | more,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=RUN_S,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
 class Reader:
     """Follows a document in a directory of their own.  `lost` are the elements that lose their hosts in the document."""
 
@@ -121,27 +139,11 @@ class Reader:
         self.shop = tempfile.mkdtemp(prefix="phoenix-followed-")
         Path(self.shop).chmod(0o755)
         self.names = {PLACE: f"{self.shop}/shop"}  # rule 4: in the document -> in this run
-        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("PHOENIX_")}
-        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self.url = ""
 
     def close(self) -> None:
         self.cloud.close()
         shutil.rmtree(self.shop)
-
-    def bash(self, command: str) -> tuple[int, str]:
-        """Exit code, and both streams as a terminal shows them."""
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=self.checkout,
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=RUN_S,
-            check=False,
-        )
-        return done.returncode, done.stdout
 
     def renamed(self, text: str) -> str:
         """Rule 4."""
@@ -167,7 +169,7 @@ class Reader:
 
         def done() -> bool:
             nonlocal output
-            code, output = self.bash(command.replace("curl ", "curl -s "))
+            code, output = bash(command.replace("curl ", "curl -s "), self.checkout, URL=self.url)
             is_ordered = not any(each in command for each in UNORDERED)
             as_shown = not document or shows(output, document, is_ordered)
             return as_shown and code == (1 if command.endswith(FAILS) else 0)
@@ -180,7 +182,7 @@ class Reader:
     def _find_balancer(self, document: str) -> None:
         shown = re.search(r"^ *web: +(\S+)", document, re.M)
         assert shown
-        self.environment["URL"] = self.names[shown[1]] = self.cloud.status()["balancers"]["web"]
+        self.url = self.names[shown[1]] = self.cloud.status()["balancers"]["web"]
 
     def _find_lost(self) -> None:
         """The jobs that wait after an attempt."""
@@ -216,6 +218,13 @@ def part(document: Path) -> list[Step]:
     shown = {step.command: step.output for step in reversed(found) if step.output}
     tour = document.read_text().partition("\n## A short tour\n")[2].partition("\n## ")[0]
     return [step._replace(output=step.output or shown.get(step.command, "")) for step in steps(tour)]
+
+
+def test_the_simulator_explains_the_job_of_its_page() -> None:
+    (step,) = [each for each in steps((ROOT / "docs/howto/simulator.md").read_text()) if "--explain" in each.command]
+    code, output = bash(step.command, ROOT)
+    assert code == 0
+    assert shows(output, step.output, is_ordered=True), output
 
 
 WEB = pytest.param(

@@ -89,7 +89,7 @@ def test_more_gpus_than_a_host_has_are_refused_at_once(cloud: Site) -> None:
 
 
 def test_when_it_would_start_is_predicted_with_its_gpus(cloud: Site) -> None:
-    assert "1 GPU and" in cloud.ok("whatif", "--gpus", "1", "--wrap", "true")
+    assert "256 MiB and 1 GPU," in cloud.ok("whatif", "--gpus", "1", "--wrap", "true")
 
 
 def test_a_lease_has_gpus(cloud: Site) -> None:
