@@ -2,7 +2,8 @@
 
 Rules
   1. The described application is Phoenix: it *receives* requests, signals and queries, and *sends* events and refusals.
-  2. A request's answer goes to the inbox that the message names (its reply subject), inside the caller's own prefix.
+  2. A request's answer, the message of its kind or a problem, goes to the inbox that the request names (its reply subject),
+     inside the caller's own prefix.
   3. Addresses come from `schemas.subjects` with parameters instead of tokens, so that they cannot drift apart.
   4. Schemas are those of JSON Schema draft 7, on which AsyncAPI 3.0 builds: nothing stands beside a `$ref`, tuples are in
      `items`, a discriminator is the name of a property.
@@ -17,17 +18,19 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, facts, ids, queries, requests, signals, subjects
+from schemas import examples, facts, ids, problems, queries, requests, signals, subjects
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
 from schemas.descriptions import component_name, schema_components
 from schemas.envelope import VERSION as ENVELOPE_VERSION
 from schemas.envelope import Envelope
 from schemas.events import Event
+from schemas.problems import Problem
 
 VERSION: Final = "1.0.0"
 _JSON: Final = "application/json"
 _MSGPACK: Final = "application/msgpack"
+PROBLEM: Final = "problem"
 _DEPARTMENT: Final = "{department}"
 _USER: Final = "{user}"
 PARAMETERS: Final[dict[str, str]] = {
@@ -82,7 +85,7 @@ def asyncapi() -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Any]:
-    replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), requests.Failed])
+    replies = dict.fromkeys([*(reply for _, reply in requests.REQUESTS.values()), Problem])
     asked = dict.fromkeys(cls for cls, _ in requests.REQUESTS.values())
     roots = [*facts.FACTS, Envelope, CloudConfig, Event, AuditBatch, *asked, *signals.SIGNALS.values()]
     roots += dict.fromkeys(query.asked for query in queries.QUERIES)
@@ -135,6 +138,8 @@ class _Document:
         self.channels: dict[str, Any] = {}
         self.operations: dict[str, Any] = {}
         self.messages: dict[str, Any] = {}
+        shown = next(e for e in examples.REPLIES if isinstance(e, Problem))
+        self.message(PROBLEM, _schema(Problem), "Why it was not done (RFC 9457).", shown, problems.JSON)
 
     def message(self, name: str, payload: Any, summary: str, example: Any = None, content: str = _JSON) -> str:
         made = {"name": name, "contentType": content, "summary": summary, "payload": payload}
@@ -175,13 +180,14 @@ class _Document:
         noun, verb = kind.split(".")
         name, reply = f"request.{kind}", f"reply.{kind}"
         self.message(name, _schema(asked), f"Ask for {kind}.", examples.REQUESTS.get(kind))
-        either = {"oneOf": [_schema(answered), _schema(requests.Failed)]}
         shown = next((e for e in examples.REPLIES if type(e) is answered), None)
-        self.message(reply, either, f"Answer to {kind}: done, or why not.", shown)
+        self.message(reply, _schema(answered), f"Answer to {kind}.", shown)
         address = subjects.request(_DEPARTMENT, _USER, noun, verb)
         self.channel(name, address, [name], f"Requests {kind}.")
         inbox = subjects.inbox(_DEPARTMENT, _USER)
-        self.channel(reply, None, [reply], f"Inboxes of callers, below {inbox}; only the server publishes there.")
+        self.channel(
+            reply, None, [reply, PROBLEM], f"Inboxes of callers, below {inbox}; only the server publishes there."
+        )
         self.operation(f"receive.{name}", "receive", name, f"A person or program asks for {kind}.", reply)
 
     def signal(self, signal: str) -> None:
@@ -207,10 +213,11 @@ class _Document:
         self.message(name, _schema(query.asked), query.text, examples.QUERIES[kind])
         answers = [_schema(cls) for cls in query.answered] or [{"type": "object", "description": query.text}]
         shown = next((e for e in examples.ANSWERS if type(e) in query.answered), None)
-        self.message(reply, {"anyOf": [*answers, _schema(requests.Failed)]}, f"Answer to {kind}, or why not.", shown)
+        payload = {"anyOf": answers} if len(answers) > 1 else answers[0]
+        self.message(reply, payload, f"Answer to {kind}.", shown)
         whom = "Between services." if query.internal else "Read only."
         self.channel(name, subjects.query(query.service, _DEPARTMENT, query.name), [name], whom)
-        self.channel(reply, None, [reply], "Inboxes of callers; only the server publishes there.")
+        self.channel(reply, None, [reply, PROBLEM], "Inboxes of callers; only the server publishes there.")
         self.operation(f"receive.{name}", "receive", name, query.text, reply)
 
     def others(self) -> None:

@@ -17,6 +17,7 @@ from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import BatchPolicy, CloudConfig, Department, User, WebPolicy
 from schemas.envelope import Envelope
 from schemas.events import Event
+from schemas.problems import problem
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
@@ -175,9 +176,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     r.JobResults(
         results=(
             r.JobResult(job="17", ok=True),
-            r.JobResult(
-                job="18_3", ok=False, error=r.Error(code="unknown", field="jobs[1]", message="no such job: 18_3")
-            ),
+            r.JobResult(job="18_3", ok=False, error=problem("unknown", "no such job: 18_3", "jobs[1]")),
         )
     ),
     r.Done(),
@@ -202,19 +201,17 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     r.Deployed(release=2, start_failures_max=5, boot_timeout_s=60.0),
     r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),
     r.ConfigApplied(position=1204),
-    r.Failed(error=r.Error(code="denied", field=None, message="only operators may drain hosts")),
-    r.Failed(
-        error=r.Error(
-            code="conflict",
-            field="start_at",
-            message="start_at: at 2026-02-03T04:15:05Z it collides with lease 19; possible instead: 1 node from …",
-            lease=r.LeaseRefusal(
-                at=AT + 600,
-                collides_with=("19",),
-                earliest=r.LeaseOffer(nodes=3, start_at=AT + 3300, end_at=AT + 6900),
-                smaller=r.LeaseOffer(nodes=1, start_at=AT + 600, end_at=AT + 4200),
-            ),
-        )
+    problem("denied", "only operators may drain hosts"),
+    problem(
+        "conflict",
+        "start_at: at 2026-02-03T04:15:05Z it collides with lease 19; possible instead: 1 node from …",
+        "start_at",
+        lease=r.LeaseRefusal(
+            at=AT + 600,
+            collides_with=("19",),
+            earliest=r.LeaseOffer(nodes=3, start_at=AT + 3300, end_at=AT + 6900),
+            smaller=r.LeaseOffer(nodes=1, start_at=AT + 600, end_at=AT + 4200),
+        ),
     ),
 )
 

@@ -23,13 +23,14 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, facts, requests, signals
+from schemas import examples, facts, problems, requests, signals
 from schemas.asyncapi import asyncapi
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
 from schemas.descriptions import schema_components
 from schemas.envelope import Envelope
 from schemas.events import Event
+from schemas.problems import Problem
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 BASE: Final = "urn:phoenix-cloud:schemas:"
@@ -78,10 +79,10 @@ def _requests() -> dict[str, Any]:
 
 
 def _replies() -> dict[str, Any]:
-    classes: list[type[msgspec.Struct]] = [*(reply for _, reply in requests.REQUESTS.values()), requests.Failed]
+    classes: list[type[msgspec.Struct]] = [*(reply for _, reply in requests.REQUESTS.values()), Problem]
     made = document(
         "replies",
-        "Answers to requests: the named struct with ok true, or Failed. x-replies: which is which.",
+        f"Answers to requests: the named struct, or Problem: its type begins with {problems.URN}. x-replies: which is which.",
         {cls.__name__: cls for cls in classes},
         _by_class(examples.REPLIES),
         sent=True,

@@ -6,7 +6,7 @@ Rules
   1. A query changes nothing.  Its department is a token of the subject: it says what may be seen; `operators` see everything.
   2. Parameters that do not fit are refused with the field named; unknown ones are ignored, since services of different versions
      ask each other.
-  3. A refusal is `requests.Failed`, as that of a request.
+  3. A refusal is a problem (`schemas.problems`), as that of a request.
   4. `QUERIES` is the table that documents them.  A new query is a row there.
 """
 
@@ -18,13 +18,12 @@ import msgspec
 from msgspec import Meta
 
 from schemas.reasons import Reason
-from schemas.requests import INSTANT_MAX
+from schemas.requests_base import Instant
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
 from schemas.validation import UNREADABLE, misfit, unreadable
 
 Service: TypeAlias = Literal["monitor", "scheduler"]
 UsageBy: TypeAlias = Literal["department", "user", "service", "lease"]
-Instant: TypeAlias = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]
 T = TypeVar("T", bound=msgspec.Struct)
 
 

@@ -25,12 +25,15 @@ from schemas.config import CloudConfig, OnReclaim, OnTerm
 from schemas.control_characters import WHAT, has_hidden
 from schemas.dimensions import asking
 from schemas.ids import JOB_NAME_MAX
+from schemas.problems import LeaseOffer as LeaseOffer
+from schemas.problems import LeaseRefusal as LeaseRefusal
+from schemas.problems import Problem as Problem
 from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
 from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
+from schemas.requests_base import Instant, Request, RequestId
 from schemas.requests_base import Message as Message
-from schemas.requests_base import Request, RequestId
 from schemas.requests_web import Deployed as Deployed
 from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
@@ -62,58 +65,17 @@ REASON_MAX: Final = 500
 WHY_MAX: Final = 200  # as in `facts.InstanceReported`
 SERVICE_MAX: Final = 64
 CONSTRAINT_MAX: Final = 256  # services.domain.constraints.CHARS_MAX
-INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Text = Annotated[str, Meta(max_length=REASON_MAX)]
 Argument = Annotated[str, Meta(max_length=ARGUMENT_MAX)]
 FilePath = Annotated[str, Meta(min_length=1, max_length=PATH_MAX)]
 JobId = Annotated[str, Meta(min_length=1, max_length=64)]
 HostName = Annotated[str, Meta(min_length=1, max_length=128)]
-ErrorCode = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
 LeaseKind = Literal["advance", "deadline", "immediate", "best-effort"]
 Duration = Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)]
-Instant = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]  # UTC seconds since 1970
 
 
 # ---------------------------------------------------------------------------------------------------------------- replies
-
-
-class LeaseOffer(Message, frozen=True, kw_only=True):
-    """A lease that would have been granted when this was written: the same but for what is named here.  `nodes`: number of
-    hosts; `start_at`: start, UTC seconds; `end_at`: end, UTC seconds."""
-
-    nodes: int
-    start_at: Instant
-    end_at: Instant
-
-
-class LeaseRefusal(Message, frozen=True, kw_only=True):
-    """Why a lease collides with others, and what would be granted instead.  `at`: from when on it collides, UTC seconds;
-    `collides_with`: the leases with which it collides; `earliest`: the same size at the first possible time; `smaller`: fewer
-    nodes at the wanted time; `latest_end_at`: how far it could be extended, UTC seconds."""
-
-    at: Instant
-    collides_with: tuple[str, ...] = ()
-    earliest: LeaseOffer | None = None
-    smaller: LeaseOffer | None = None
-    latest_end_at: Instant | None = None
-
-
-class Error(Message, frozen=True, kw_only=True):
-    """Why a request was refused.  `code`: kind of the refusal; `field`: the part of the request that is wrong; null: none in
-    particular; `message`: the refusal as a sentence; `lease`: of a lease that collides with others, the alternatives."""
-
-    code: ErrorCode
-    field: str | None = None
-    message: str
-    lease: LeaseRefusal | UnsetType = UNSET
-
-
-class Failed(Message, frozen=True, kw_only=True):
-    """The request was refused, and nothing was changed.  `ok`: false; `error`: why."""
-
-    ok: Literal[False] = False
-    error: Error
 
 
 class Done(Message, frozen=True, kw_only=True):
@@ -138,7 +100,7 @@ class JobResult(Message, frozen=True, kw_only=True, omit_defaults=True):
 
     job: str
     ok: bool
-    error: Error | None = None
+    error: Problem | None = None
 
 
 class JobResults(Message, frozen=True, kw_only=True):

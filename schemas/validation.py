@@ -97,16 +97,22 @@ def misfit(error: msgspec.ValidationError, cls: Any, hints: Mapping[str, str] = 
 
 def _unknown_field(name: str | None, where: str | None, known: Sequence[str], hints: Mapping[str, str]) -> Malformed:
     """`where`: the object that has it; None: the message.  `known`: the fields that there are (rule 2)."""
-    import difflib  # only on the way to an error message
-
     if name is None:
         return Malformed(f"{where}: it has a field that is not known there" if where else "a field is not known", where)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
-    hint = hints.get(name) or (f"did you mean {near[0]}?" if near else "")
-    if not hint and 0 < len(known) <= LISTED_MAX:
-        hint = f"known: {', '.join(known)}"
     field = f"{where}.{name}" if where else name
-    return Malformed(f"{field}: there is no such field{hint and '; '}{hint}", field)
+    return Malformed(f"{field}: {no_such('field', name, known, hints.get(name, ''))}", field)
+
+
+def no_such(thing: str, name: str, known: Sequence[str], hint: str = "") -> str:
+    """The sentence on a `name` that is none of the `known` ones (rule 2).  `thing`: a field, a parameter; `hint`: what would be
+    right, if that is known better."""
+    import difflib  # only on the way to an error message
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+    right = hint or (f"did you mean {near[0]}?" if near else "")
+    if not right and 0 < len(known) <= LISTED_MAX:
+        right = f"known: {', '.join(known)}"
+    return f"there is no such {thing}{right and '; '}{right}"
 
 
 def unreadable(error: Exception, payload: bytes, form: str) -> Malformed:

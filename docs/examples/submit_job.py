@@ -36,8 +36,8 @@ async def main(url: str, department: str, user: str, nkey: str, *command: str) -
         return 4
     answer = orjson.loads(call.result().data)
     await nc.close()
-    if not answer["ok"]:
-        print(answer["error"]["message"], file=sys.stderr)
+    if answer.get("type", "").startswith("urn:phoenix:problem:"):
+        print(answer["detail"], file=sys.stderr)
         return 1
     print(answer["job"])
     return 0

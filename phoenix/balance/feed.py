@@ -27,6 +27,7 @@ from nats.aio.msg import Msg
 
 from phoenix.balance.account import Account
 from schemas import subjects
+from schemas.problems import problem_in
 from services.runtime.log import get_log, message_of
 
 AUDIT_INTERVAL_S = 2.0
@@ -67,7 +68,6 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Listing(Wishes, frozen=True, kw_only=True):
-    ok: bool = True
     instances: tuple[Listed, ...]
 
 
@@ -165,7 +165,9 @@ class Feed:
         self.answered(answer.data, asked_at, time.monotonic())
 
     def answered(self, data: bytes, asked_at: float, now: float) -> None:
-        """The answer to `instance.list`.  Raises `msgspec.DecodeError`."""
+        """The answer to `instance.list`.  Raises `msgspec.DecodeError`; ValueError with its sentence if it is a problem."""
+        if (refused := problem_in(data)) is not None:
+            raise ValueError(refused.detail)
         listing = _listings.decode(data)
         self.wishes = listing
         fit = [listed for listed in listing.instances if len(listed.address or "") <= ADDRESS_CHARS_MAX]

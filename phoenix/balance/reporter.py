@@ -26,6 +26,7 @@ from nats.aio.client import Client
 from phoenix.balance.account import Account
 from schemas import subjects
 from schemas.control_characters import HIDDEN
+from schemas.problems import URN
 from services.runtime.log import get_log
 
 DEADLINE_S: Final = 2.0
@@ -47,15 +48,13 @@ class Report:
     why: str = ""
 
 
-class _Error(msgspec.Struct, frozen=True):
+class _Answer(msgspec.Struct, frozen=True):
+    """Done, or a problem: then it has a `type` (`schemas.problems`)."""
+
+    type: str = ""
     code: str = ""
     field: str | None = None
-    message: str = ""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    ok: bool
-    error: _Error = _Error()
+    detail: str = ""
 
 
 _answers: Final = msgspec.json.Decoder(_Answer)
@@ -129,11 +128,11 @@ class Reporter:
         except (nats.errors.Error, TimeoutError, msgspec.DecodeError, OSError) as error:
             _log.warning("report not answered", unit=report.unit, state=report.state, error=str(error))
             return False
-        if content.ok:
+        if not content.type.startswith(URN):
             _log.info("reported", unit=report.unit, attempt=report.attempt, state=report.state, why=report.why)
             return True
-        _log.info("report refused", unit=report.unit, state=report.state, error=content.error.message)
-        if content.error.code == "conflict" and content.error.field == "state":
+        _log.info("report refused", unit=report.unit, state=report.state, error=content.detail)
+        if content.code == "conflict" and content.field == "state":
             tries = self._tries[report.unit, report.attempt] = self._tries.get((report.unit, report.attempt), 0) + 1
             return tries >= TRIES_MAX
-        return content.error.code not in ("unavailable", "limit")
+        return content.code not in ("unavailable", "limit")

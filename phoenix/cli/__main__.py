@@ -88,7 +88,16 @@ def _dispatch(name: str, rest: list[str]) -> int:
     from phoenix.cli import parser as parsers
 
     module = import_module(f"phoenix.cli.{name}")
-    return int(module.run(parsers.of(name).parse(getattr(module, "prepared", list)(rest))))
+    args = parsers.of(name).parse(getattr(module, "prepared", list)(rest))
+    errors.Stdout.is_whole = False
+    try:
+        return int(module.run(args))
+    except errors.CliError as error:
+        if getattr(args, "json", False) and not errors.Stdout.is_whole:
+            from phoenix.cli import printing
+
+            printing.line(error.problem())
+        raise
 
 
 def _leading(argv: list[str]) -> int:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from schemas.problems import Code
 
 OK: Final = 0
 FAILED: Final = 1  # the operation failed, or was refused for what it asks
@@ -24,12 +27,24 @@ MEANINGS: Final = {
     UNKNOWN: f"no answer came: {NOT_KNOWN}",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
+_PROBLEMS: Final[dict[int, Code]] = {
+    USAGE: "invalid",
+    UNREACHABLE: "unavailable",
+    DENIED: "denied",
+    UNKNOWN: "unanswered",
+}
 _INDEXED: Final = re.compile(r"([^\[]*)(?:\[(\d{1,9})\])?")
 
 
+class Stdout:
+    """`is_whole`: this command has written an answer in JSON, and nothing may follow it."""
+
+    is_whole = False
+
+
 class CliError(Exception):
-    """What went wrong (`message`), what would be right (`hint`), and the exit code.  `answer`: the error object of the cloud,
-    if it was the cloud that refused."""
+    """What went wrong (`message`), what would be right (`hint`), and the exit code.  `answer`: the cloud's problem
+    (`schemas.problems`), if it was the cloud that refused."""
 
     def __init__(self, code: int, message: str, hint: str = "", answer: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -41,6 +56,20 @@ class CliError(Exception):
     def __reduce__(self) -> tuple[type[CliError], tuple[int, str, str, dict[str, Any] | None]]:
         """So that it survives the way back from a worker process."""
         return type(self), (self.code, self.message, self.hint, self.answer)
+
+    def with_answer(self, answer: dict[str, Any]) -> CliError:
+        """The same with another problem of the cloud's."""
+        return CliError(self.code, self.message, self.hint, answer)
+
+    def problem(self) -> dict[str, Any]:
+        """For `--json`: the cloud's, or one of this sentence."""
+        if self.answer is not None and self.code != UNKNOWN:
+            return self.answer
+        from msgspec import to_builtins  # only on the way out
+
+        from schemas.problems import problem
+
+        return dict(to_builtins(problem(_PROBLEMS.get(self.code, "failed"), self.message)))
 
 
 def usage(message: str, hint: str = "") -> CliError:

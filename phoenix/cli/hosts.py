@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     there = _there(client, args.host) if args.verb != "uncordon" else {}
     asked = {"reason": args.reason} | ({} if deadline_s is None else {"deadline_s": deadline_s})
     done: list[dict[str, Any]] = []
+    refused: dict[str, Any] = {}
     try:
         for host in args.host:
             done.append(_act(client, args.verb, host, asked) | _runs(there.get(host)))
@@ -68,9 +69,12 @@ def run(args: argparse.Namespace) -> int:
             print(f"{host}: {VERBS[args.verb]}", flush=True)
             if host in there:
                 print(told(there[host], args.verb, deadline_s, time.time()), flush=True)
-    finally:  # one of them may be refused: the others are done
-        if args.json:
-            printing.json({"hosts": done})
+    except CliError as error:
+        refused = {"error": error.problem()}
+        raise
+    finally:  # the hosts before the one that was refused are done
+        if args.json and (done or not refused):
+            printing.json({"hosts": done} | refused)
     return 0
 
 

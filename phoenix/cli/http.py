@@ -7,7 +7,7 @@ Theory of operation
 
 Rules
   1. The token goes into the Authorization header and nowhere else: not into errors, not into URLs.
-  2. An error answer becomes a `CliError` with the server's own sentence, its field, and the exit code of its class.
+  2. A problem (`schemas.problems`) becomes a `CliError` with its sentence, its field, and the exit code of its class.
   3. A body is read to its announced end: an answer that breaks off is an error, never half a table.
   4. A change that was sent and not answered may have happened: that is an error of its own (`UNKNOWN`).
 """
@@ -161,15 +161,15 @@ class Client:
 
 
 def refusal(answer: Response, user: str = "") -> CliError:
-    """The sentence of an error answer, with the exit code of its class."""
+    """The sentence of a problem, or of what else was answered, with the exit code of its class."""
     code = _CODES.get(answer.status, FAILED)
     field, message, error = "", "", None
     try:
-        error = orjson.loads(answer.body).get("error") or {}
-        field, message = error.get("field") or "", error.get("message") or error.get("code") or ""
+        error = orjson.loads(answer.body)
+        field, message = error.get("field") or "", error["detail"]
         code = _REFUSALS.get(str(error.get("code")), code)
-    except (ValueError, AttributeError, TypeError):
-        message = answer.body[:200].decode(errors="replace").strip()
+    except (ValueError, LookupError, AttributeError, TypeError):
+        error, message = None, answer.body[:200].decode(errors="replace").strip()
     if code == DENIED:
         who = f"{user} may not do this" if user else "denied"
         return CliError(

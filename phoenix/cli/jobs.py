@@ -32,10 +32,10 @@ def run(verb: str, args: argparse.Namespace) -> int:
             if not args.json:
                 print(f"{result['job']}: {DONE[verb]}")
             continue
-        message = error.get("message", "refused") if isinstance(error, dict) else str(error)
+        message = error.get("detail", "refused")
         named = message if f"job {result['job']}" in message else f"job {result['job']}: {message}"
         print(shown(f"phoenix: {named}"), file=sys.stderr)
-        code = max(code, _CODES.get(error.get("code", ""), FAILED) if isinstance(error, dict) else FAILED)
+        code = max(code, _CODES.get(error.get("code", ""), FAILED))
     return code
 
 

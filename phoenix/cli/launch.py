@@ -150,7 +150,7 @@ def _host_and_port(url: str) -> tuple[str, int]:
 def _sentence(content: bytes) -> str:
     """Of a refusal: what people read of it."""
     try:
-        text = str(json.loads(content)["error"]["message"])
+        text = str(json.loads(content)["detail"])
     except (ValueError, LookupError, TypeError, RecursionError):
         text = content.decode(errors="replace")
     return text[:300]

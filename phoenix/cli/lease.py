@@ -119,9 +119,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _RUN[verb](args, words)
     except CliError as error:
-        if args.json and error.answer is not None:
-            printing.json({"ok": False, "error": _in_utc(error.answer)})
-        raise in_words(error, _OPTIONS) from error
+        shown = error if error.answer is None else error.with_answer(_in_utc(error.answer))
+        raise in_words(shown, _OPTIONS) from error
 
 
 # --------------------------------------------------------------------------------------------------------------- changes

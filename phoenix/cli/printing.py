@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from phoenix.cli import tables
+from phoenix.cli.errors import Stdout
 from schemas.control_characters import shown_in_json
 
 T = TypeVar("T")
@@ -25,6 +26,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?", re.ASCII)
 
 
 def json(value: object) -> None:
+    """The whole answer of a command."""
+    Stdout.is_whole = True
     _write(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 

@@ -80,8 +80,8 @@ class Api:
     async def _submit(self, request: dict[str, Any]) -> str:
         async with self._session.post(f"{self._url}/v1/jobs", json=request, headers=self._headers) as answer:
             reply = await answer.json(content_type=None)
-            if not reply.get("ok"):
-                raise DemoError(f"a job was refused: {(reply.get('error') or {}).get('message')}")
+            if "job" not in reply:
+                raise DemoError(f"a job was refused: {reply.get('detail', answer.status)}")
             return str(reply["job"])
 
 

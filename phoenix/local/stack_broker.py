@@ -13,7 +13,8 @@ from nats.aio.client import Client
 
 from schemas import subjects
 from schemas.config import CloudConfig
-from schemas.requests import ConfigApplied, ConfigApply, Failed
+from schemas.problems import problem_in
+from schemas.requests import ConfigApplied, ConfigApply
 from services.runtime.broker import credentials
 from services.runtime.broker.client import connected
 from services.runtime.broker.streams import ensure_streams
@@ -95,10 +96,9 @@ async def adopt(
         raise BrokerError(f"the provisioner does not answer: {message_of(error)}") from error
     finally:
         await client.close()
-    try:
-        return msgspec.json.decode(answer.data, type=ConfigApplied)
-    except msgspec.ValidationError:
-        raise BrokerError(msgspec.json.decode(answer.data, type=Failed).error.message) from None
+    if (refused := problem_in(answer.data)) is not None:
+        raise BrokerError(refused.detail)
+    return msgspec.json.decode(answer.data, type=ConfigApplied)
 
 
 async def _connected(options: dict[str, Any]) -> Client:

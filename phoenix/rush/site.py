@@ -137,7 +137,7 @@ class Site:
             if answer.status >= 400:
                 told = f"GET {path}: {answer.status} {body.decode(errors='replace')[:200]}"
                 if answer.status == HTTPStatus.GONE:
-                    raise GoneError(told, int(orjson.loads(body)["error"]["oldest"]))
+                    raise GoneError(told, int(orjson.loads(body)["oldest"]))
                 raise SiteError(told)
             if answer.content_type == "application/x-ndjson":
                 return [orjson.loads(line) for line in body.splitlines() if line]
@@ -147,8 +147,8 @@ class Site:
         url = str(self.status["http_url"]) + path
         async with self.session.post(url, json=body, headers=self._headers(user)) as answer:
             told = await answer.json(content_type=None)
-            if answer.status >= 400 or not told.get("ok"):
-                raise SiteError(f"POST {path}: {(told.get('error') or {}).get('message', answer.status)}")
+            if answer.status >= 400:
+                raise SiteError(f"POST {path}: {told.get('detail', answer.status)}")
             return told
 
     async def scale(self, **wish: Any) -> None:

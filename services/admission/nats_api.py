@@ -22,7 +22,6 @@ from nats.aio.msg import Msg
 
 from schemas import requests as r
 from schemas.subjects import RequestSubject, is_reply_allowed, parse_request
-from services.admission.answers import failed
 from services.admission.commands.audit_context import Asked, asking
 from services.admission.commands.compose import Caller
 from services.admission.commands.costs import cost_of
@@ -31,7 +30,7 @@ from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
 from services.domain.refusal import Refused
 from services.runtime.broker.origin import Found, whence
-from services.runtime.broker.reply import REPLIES_DROPPED, answer
+from services.runtime.broker.reply import REPLIES_DROPPED, answer, answer_request
 from services.runtime.flood_connections import Lines
 from services.runtime.log import frames_of
 from services.runtime.request_queue import Turn, Turns
@@ -98,7 +97,7 @@ class NatsDoor:
     async def _refuse(self, msg: Msg, asked: Asked, refused: Refused) -> None:
         self._gate.refused(asked, refused)
         as_json = r.is_json(msg.data[:1], (msg.headers or {}).get(_CONTENT_TYPE, ""))
-        await answer(msg, asked.department, r.encode(failed(refused), as_json))
+        await answer_request(msg, asked.department, refused.problem(), as_json=as_json)
 
     def _served(self, task: asyncio.Task[None]) -> None:
         self._serving.discard(task)
@@ -110,16 +109,15 @@ class NatsDoor:
         with asking(self._asked(asked.user, home, kind, whence(msg))) as told:
             try:
                 reply = await self._reply(asked.user, asked.department, told.kind, msg.data, as_json)
-                data = r.encode(reply, as_json)
                 self._gate.parts(told, reply)
                 self._gate.granted(told)
             except Refused as refused:
-                data = r.encode(failed(refused), as_json)
+                reply = refused.problem()
                 self._gate.refused(told, refused)
             finally:
                 turn.leave(told.cost)
         if msg.reply:
-            await answer(msg, home, data)
+            await answer_request(msg, home, reply, as_json=as_json)
 
     def _asked(self, name: str, home: str, kind: str, found: Found) -> Asked:
         user = self._core.user(name)

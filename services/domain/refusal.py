@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, Self, TypeAlias, cast, get_args
 
-from schemas.requests import LeaseRefusal
+from schemas.problems import TOO_LARGE, LeaseRefusal, Problem, problem
 
 RefusalCode: TypeAlias = Literal["invalid", "unknown", "denied", "conflict", "limit", "unavailable"]
+
+_SIZES: Final = ("script", "inputs", "config")  # a limit on these is one of size: waiting does not help
 
 
 class Refused(Exception):
@@ -21,3 +23,15 @@ class Refused(Exception):
         self.message = message
         self.field = field
         self.lease = lease
+
+    @classmethod
+    def of(cls, refusal: Problem) -> Self:
+        """Of a part that was refused, raised for the whole."""
+        code = refusal.code if refusal.code in get_args(RefusalCode) else "unavailable"
+        return cls(cast("RefusalCode", code), refusal.detail, refusal.field, refusal.lease)
+
+    def problem(self, status: int | None = None) -> Problem:
+        """As the caller reads it.  `status`: of HTTP, where it is not the usual one of the code."""
+        if status is None and self.code == "limit" and self.field in _SIZES:
+            status = TOO_LARGE
+        return problem(self.code, self.message, self.field, status=status, lease=self.lease)

@@ -31,13 +31,14 @@ from schemas import requests as r
 from schemas import subjects
 from schemas.audit import MESSAGE_MAX, AuditRecord
 from schemas.config import CloudConfig
+from schemas.problems import problem
 from schemas.units import iso
 from services.domain.custody.rules import RULES
 from services.domain.refusal import Refused
 from services.provisioner.core.leases import Late
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.broker.origin import Found, whence
-from services.runtime.broker.reply import answer
+from services.runtime.broker.reply import answer_request
 from services.runtime.callers.audit import Recorder
 from services.runtime.config.checks import check_cloud
 from services.runtime.service import Edge, Service
@@ -108,15 +109,13 @@ class ConfigEdge(Edge):
             if not wanted.dry_run:
                 self._recorder.note(msgspec.structs.replace(told, position=applied.position))
         except Refused as refused:
-            error = r.Error(code=refused.code, field=refused.field, message=refused.message)
+            reply = refused.problem()
             wrong = {"code": refused.code, "field": refused.field, "message": refused.message[:MESSAGE_MAX]}
             self._recorder.note(msgspec.structs.replace(told, outcome="refused", **wrong))
-            reply = r.Failed(error=error)
         except TimeoutError:
             message = f"the configuration was not confirmed within {ADOPT_S:g} s; look at `phoenix config diff`"
-            reply = r.Failed(error=r.Error(code="unavailable", message=message))
-        body = r.encode(reply, as_json)
-        await answer(msg, asked.department, body, {"Content-Type": "application/json"} if as_json else None)
+            reply = problem("unavailable", message)
+        await answer_request(msg, asked.department, reply, as_json=as_json)
 
     def _told(self, asked: subjects.RequestSubject, found: Found) -> AuditRecord:
         user = (self.service.custody.state.config or self.file).user(asked.user)

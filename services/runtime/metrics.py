@@ -20,6 +20,7 @@ from services.runtime import families_shell as fs
 from services.runtime.broker.client import MALFORMED
 from services.runtime.broker.reply import REPLIES_DROPPED
 from services.runtime.callers.audit import LOST
+from services.runtime.http.answers import as_asked, made_safe, routed
 from services.runtime.http.guard import Counts, Guard
 from services.runtime.http.server import Site
 from services.runtime.journal.fold import Fold
@@ -103,7 +104,7 @@ class MetricsListener:
 
     async def start(self, host: str, port: int) -> int:
         """Listen; returns the port (chosen by the system if 0).  OSError if it is taken."""
-        app = web.Application()
+        app = made_safe(web.Application(middlewares=[as_asked, routed]))
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=STOP_TIMEOUT_S)

@@ -121,7 +121,7 @@ class Victim:
                         if said.status == 200:
                             self.jobs.append(told["job"])
                         else:
-                            self.refused.append(f"{said.status} {told['error']['message']}")
+                            self.refused.append(f"{said.status} {told['detail']}")
                 except aiohttp.ClientError as error:
                     self.refused.append(repr(error))
                 await asyncio.sleep(PAUSE_S)

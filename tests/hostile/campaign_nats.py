@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from schemas import requests as r
+from schemas.problems import URN
 from schemas.signals import SIGNALS
 from tests.hostile.fuzz import Fuzz
 from tests.support.wire import hpub, proof, pub
@@ -188,7 +189,7 @@ class Talker:
 
 
 def class_of(head: bytes, data: bytes) -> str:
-    """ "ok", or the code of its error; what else it is."""
+    """ "ok", or the code of the problem; what else it is."""
     if head and b" 503" in head[:20]:
         return "nobody listens"
     for decode in (msgspec.json.decode, msgspec.msgpack.decode):
@@ -196,6 +197,6 @@ def class_of(head: bytes, data: bytes) -> str:
             told: Any = decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError):
             continue
-        if isinstance(told, dict) and "ok" in told:
-            return "ok" if told["ok"] else str(told["error"]["code"])
+        if isinstance(told, dict):
+            return str(told["code"]) if str(told.get("type", "")).startswith(URN) else "ok"
     return "content"

@@ -93,11 +93,11 @@ async def test_others_are_accepted_and_finish_beside_one_who_fills_the_store(
     here: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs, told = await fill(here)
-    assert (told["status"], told["error"]["code"], told["error"]["field"]) == (429, "limit", "store")
+    assert (told["status"], told["code"], told["field"]) == (429, "limit", "store")
     for word in ("the object store has no room for 1.0 MiB", "hpc has", "cancel jobs that wait", "phoenix store"):
-        assert word in told["error"]["message"]
+        assert word in told["detail"]
     over_nats = await here.ask("ann", "job.submit", {"script": "x" * (900 << 10)})
-    assert over_nats["error"]["field"] == "store"
+    assert over_nats["field"] == "store"
 
     await here.write(
         "executor", f.HostDescribed(host="b1", one_id=9, cores=8, memory_mb=8000), f.HostCleared(host="b1")
@@ -220,8 +220,8 @@ async def test_where_the_server_itself_has_no_room_jobs_end_all_the_same(
 ) -> None:
     monkeypatch.setattr(shares, "RESERVE", -4.0)  # shares that are no bound
     jobs, told = await fill(here)
-    assert (told["status"], told["error"]["field"]) == (429, "store")
-    assert "the object store is full" in told["error"]["message"]
+    assert (told["status"], told["field"]) == (429, "store")
+    assert "the object store is full" in told["detail"]
     await runs_full(here)
     await cancel(here, "ann", jobs)
     await here.doors.retention.once()

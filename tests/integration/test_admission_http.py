@@ -15,8 +15,8 @@ import pytest_asyncio
 from aiohttp import web
 
 from schemas import facts as f
+from schemas import problems, signals
 from schemas import reasons as because
-from schemas import signals
 from schemas.audit import AuditBatch
 from schemas.config import WebPolicy
 from schemas.examples import SIGNALS
@@ -27,6 +27,7 @@ from services.admission.http.routes import ROUTES
 from services.runtime import tokens
 from services.runtime.broker import credentials
 from tests.support.admission_house import House, house
+from tests.support.problems import checked
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -42,7 +43,10 @@ async def call(here: House, user: str, method: str, path: str, data: Any = None,
     headers = {**(here.headers(user) if user else {}), **options.pop("headers", {})}
     async with here.session.request(method, here.url + path, data=body, headers=headers, **options) as answer:
         content = await answer.read()
-        return answer.status, msgspec.json.decode(content) if answer.content_type == "application/json" else content
+        if answer.status >= 400 and method != "HEAD":
+            checked(answer.status, answer.headers, content)
+        is_json = answer.content_type in ("application/json", problems.JSON)
+        return answer.status, msgspec.json.decode(content) if is_json else content
 
 
 async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
@@ -89,7 +93,7 @@ async def submitted(here: House, user: str = "ann", **asked: Any) -> str:
 )
 async def test_refusals(here: House, user: str, method: str, path: str, data: Any, status: int, code: str) -> None:
     got, answer = await call(here, user, method, path, data)
-    assert (got, answer["ok"], answer["error"]["code"]) == (status, False, code), answer
+    assert (got, answer["status"], answer["code"]) == (status, status, code), answer
 
 
 async def test_a_wrong_token_is_401_and_never_more(here: House) -> None:
@@ -104,7 +108,7 @@ async def test_while_the_tokens_cannot_be_read_nobody_is_let_in(here: House) -> 
     path.write_bytes(b"{")
     try:  # of one that is not known the file is read at once
         told = await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": "Bearer another"})
-        assert (told[0], told[1]["error"]["code"]) == (503, "unavailable")
+        assert (told[0], told[1]["code"]) == (503, "unavailable")
     finally:
         path.write_bytes(good)
     assert (await call(here, "", "GET", "/v1/jobs/1/output", headers={"Authorization": "Bearer another"}))[0] == 401
@@ -120,7 +124,7 @@ async def test_an_issued_token_serves_until_it_ends_or_is_revoked(here: House) -
     for name, found in {"good": token, "past": past, "gone": gone}.items():
         header = {"Authorization": f"Bearer {found}"}
         status, answer = await call(here, "", "POST", "/v1/jobs", {"script": "x"}, headers=header)
-        told[name] = (status, answer.get("error", {}).get("message", ""))
+        told[name] = (status, answer.get("detail", ""))
     assert told["good"] == (200, "")
     assert told["past"][0] == 401
     assert told["past"][1].startswith("this token of ann ended at ")
@@ -146,7 +150,7 @@ async def test_several_jobs_in_one_call(here: House) -> None:
 async def test_a_refusal_of_the_only_job_is_the_answer_and_one_among_others_is_a_result(here: House) -> None:
     own, others = await submitted(here), await submitted(here, "bob")
     status, answer = await call(here, "ann", "POST", f"/v1/jobs/{others}/cancel")
-    assert (status, answer["ok"], answer["error"]["code"]) == (403, False, "denied")
+    assert (status, answer["code"]) == (403, "denied")
     assert (await call(here, "ann", "POST", "/v1/jobs/999/hold"))[0] == 404
     status, answer = await call(here, "ann", "POST", f"/v1/jobs/{own}/cancel", {"jobs": [others]})
     assert (status, [result["ok"] for result in answer["results"]]) == (200, [True, False])
@@ -222,14 +226,14 @@ async def test_a_signal_that_cannot_be_is_refused_with_its_field(
     here: House, name: str, data: Any, status: int, field: str | None
 ) -> None:
     got, answer = await call(here, "wim", "POST", f"/v1/signals/web/{name}", data)
-    assert (got, answer["error"].get("field")) == (status, field), answer
+    assert (got, answer.get("field")) == (status, field), answer
 
 
 async def test_who_may_not_claim_so_many_is_told(here: House) -> None:
     got, answer = await call(here, "wes", "POST", "/v1/signals/web/claim", {"instances": 1})
-    assert (got, answer["error"]["field"]) == (403, "instances")
+    assert (got, answer["field"]) == (403, "instances")
     may = "wes may claim 0 instances of web at most (its claim_max_user)"
-    assert answer["error"]["message"] == f"instances: {may}; managers and operators may claim more"
+    assert answer["detail"] == f"instances: {may}; managers and operators may claim more"
     for user, instances in (("wes", 0), ("wim", 1_000_000), ("root", 5)):
         path = "/v1/signals/web/claim"
         assert (await call(here, user, "POST", path, {"instances": instances}))[0] == 200
@@ -252,9 +256,9 @@ async def test_who_is_no_balancer_is_told_at_the_door(here: House) -> None:
     await here.furnish_limits(msgspec.structs.replace(cloud, departments=tuple(named)))
     for name, content in contents.items():
         got, answer = await call(here, "wes", "POST", f"/v1/signals/web/{name}", content)
-        assert (got, answer["error"]["field"]) == (403, "user")
+        assert (got, answer["field"]) == (403, "user")
         whose = "reports by wes do not count (balancers of web: lb); those of managers and operators do"
-        assert answer["error"]["message"] == f"user: {whose}"
+        assert answer["detail"] == f"user: {whose}"
         for user in ("wim", "root"):
             assert (await call(here, user, "POST", f"/v1/signals/web/{name}", content))[0] == 200
     assert (await call(here, "wes", "POST", "/v1/signals/web/claim", {"instances": 0}))[0] == 200
@@ -341,7 +345,7 @@ async def test_output_of_a_rank_or_an_attempt_that_there_is_not_is_refused_and_n
         (alone, "attempt=1", "attempt", f"attempt: {alone} has had 0"),
     ):
         status, answer = await call(here, "ann", "GET", f"/v1/jobs/{job}/output?{query}")
-        assert (status, answer["error"]["field"], answer["error"]["message"]) == (404, field, told)
+        assert (status, answer["field"], answer["detail"]) == (404, field, told)
     assert await read(here, wide, rank=1) == (b"", 0, False)
     await here.place(alone)
     assert await read(here, alone, attempt=1) == (b"", 0, False)
@@ -389,7 +393,7 @@ async def test_output_of_a_killed_attempt_ends_with_its_vm(here: House) -> None:
 async def test_arrays_are_read_by_element(here: House) -> None:
     array = await submitted(here, array="1-2")
     status, answer = await call(here, "ann", "GET", f"/v1/jobs/{array}/output")
-    assert (status, answer["error"]["field"]) == (422, "id")
+    assert (status, answer["field"]) == (422, "id")
     assert await read(here, f"{array}_2") == (b"", 0, False)
     assert (await call(here, "ann", "GET", f"/v1/jobs/{array}_3/output"))[0] == 404
     done = await submitted(here)
@@ -454,7 +458,7 @@ async def test_other_reads_are_the_monitors(here: House) -> None:
     finally:
         await runner.cleanup()
     status, answer = await call(here, "ann", "GET", "/v1/queue")
-    assert (status, answer["error"]["code"]) == (503, "unavailable")
+    assert (status, answer["code"]) == (503, "unavailable")
 
 
 async def test_health(here: House) -> None:

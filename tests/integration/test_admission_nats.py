@@ -64,8 +64,8 @@ async def test_refusals_over_the_wire(
     here: House, user: str, kind: str, payload: Any, code: str, field: str | None
 ) -> None:
     answer = await here.ask(user, kind, payload)
-    assert answer["ok"] is False
-    assert (answer["error"]["code"], answer["error"]["field"]) == (code, field)
+    assert answer["type"] == f"urn:phoenix:problem:{code}"
+    assert (answer["code"], answer.get("field")) == (code, field)
 
 
 async def test_the_same_request_id_is_the_same_job_also_at_the_same_time(here: House) -> None:
@@ -76,7 +76,7 @@ async def test_the_same_request_id_is_the_same_job_also_at_the_same_time(here: H
     assert await here.ask("ann", "job.submit", asked) == answers[0]
     assert len(await here.journaled(f.JobSubmitted)) == before + 1
     other = await here.ask("ann", "job.submit", {"script": "echo twice", "request": "r-1"})
-    assert (other["error"]["code"], other["error"]["field"]) == ("conflict", "request")
+    assert (other["code"], other["field"]) == ("conflict", "request")
     bobs = await here.ask("bob", "job.submit", asked)  # ids are a user's own
     assert bobs["job"] != answers[0]["job"]
 
@@ -111,7 +111,7 @@ async def test_an_operator_cordons_and_scales_in_any_department(here: House) -> 
     assert await here.ask("root", "scale.set", asked, department="web") == {"ok": True}
     assert len(await here.journaled(f.ScaleRequested)) == 1
     answer = await here.ask("root", "scale.set", {**asked, "exact": 3}, department="web")
-    assert answer["error"]["code"] == "conflict"
+    assert answer["code"] == "conflict"
 
 
 async def test_a_request_without_reply_subject_is_served(here: House) -> None:
@@ -145,7 +145,7 @@ async def test_an_answer_cannot_be_steered_out_of_the_askers_account(here: House
     await nc.flush()
     await until(lambda: set(here.core._state.jobs) - known, "the job")
     marker = await here.ask("bob", "host.cordon", {"host": "h1"})  # refused, and writes nothing
-    assert marker["error"]["code"] == "denied"
+    assert marker["code"] == "denied"
     after = await js.stream_info(JOURNAL_STREAM)
     assert after.state.last_seq == before.state.last_seq + 1  # the one job, as if no answer were wanted
     assert [job.user for name, job in here.core._state.jobs.items() if name not in known] == ["ann"]

@@ -175,7 +175,7 @@ def test_signal_with_curl(site: Site) -> None:
     for user, name, value, code in refusals:
         refused = site.curl("signal.sh", user, "web", name, value)
         assert refused.returncode == 22  # curl: an HTTP status of 400 or more
-        assert json.loads(refused.stdout)["error"]["code"] == code
+        assert json.loads(refused.stdout)["code"] == code
     assert site.curl("signal.sh", "alice", "web", "memory", "1").returncode == 2
 
 

@@ -35,6 +35,7 @@ from services.runtime.service import Service
 from tests.integration.nats_process import NatsProcess
 from tests.support.clouds import cloud
 from tests.support.ports import free_port
+from tests.support.problems import checked
 from tests.support.shells import Running
 from tests.support.until import DEADLINE_S, until
 
@@ -194,7 +195,10 @@ class Guest:
         body = data if data is None or isinstance(data, bytes) else msgspec.json.encode(data)
         url = f"{self._house.url}{self._base}{path}"
         async with self._house.session.request(method, url, data=body, headers=self.headers) as answer:
-            return answer.status, await answer.read()
+            content = await answer.read()
+            if answer.status >= 400:
+                checked(answer.status, answer.headers, content)
+            return answer.status, content
 
     async def json(self, method: str, path: str, data: Any = None) -> Any:
         status, content = await self.call(method, path, data)

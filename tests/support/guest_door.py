@@ -14,6 +14,8 @@ from typing import Any, Self
 from aiohttp import web
 
 from phoenix.local.driver import HostSpec, VmSpec
+from schemas.problems import problem
+from services.runtime.http.answers import problem_answer
 
 KEY = b"a guest key for tests"
 HOST = HostSpec(0, "host0", 4, 8192)
@@ -163,12 +165,12 @@ class GuestDoor:
                 life.unavailable -= 1
                 return web.Response(status=503)
             if life.gone and not there:
-                return web.json_response({"status": "gone"}, status=410)
+                return problem_answer(problem("gone", "this attempt is over"))
             call = request.path.partition(f"/{path}/")[2]
             if call in life.refuses:
                 status, sentence = life.refuses[call]
                 await request.read()
-                return web.json_response({"ok": False, "error": {"code": "x", "message": sentence}}, status=status)
+                return problem_answer(problem("limit", sentence, status=status))
             answer: web.StreamResponse = await handler(life, request)
             async with self._changed:
                 self._changed.notify_all()
@@ -236,7 +238,7 @@ class GuestDoor:
             self._changed.notify_all()
         await self.until(lambda: life.following or life.gone, float(request.query["wait_s"]))
         if life.gone:
-            return web.json_response({"status": "gone"}, status=410)
+            return problem_answer(problem("gone", "this attempt is over"))
         phoenix_id = f"cloud/{life.following}"
         return web.json_response({"status": "bound", "id": phoenix_id, "token": token_of(phoenix_id)})
 
@@ -278,7 +280,7 @@ class GuestDoor:
         key = ("/".join(self._unit(request)), request.match_info["rank"])
         found = await self._poll(life, request, lambda after: [c for c in self._commands[key] if c["n"] > after])
         if life.gone:
-            return web.json_response({"status": "gone"}, status=410)
+            return problem_answer(problem("gone", "this attempt is over"))
         return web.json_response({"commands": found})
 
     async def _poll(self, life: Life, request: web.Request, find: Callable[[int], list[Any]]) -> list[Any]:

@@ -9,6 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
+from schemas.problems import problem
+
 TEXTS: Final = {
     "empty": "",
     "space": " ",
@@ -61,7 +65,7 @@ NO_WORDS: Final = re.compile(
     r"|codec|surrogate|object at 0x|not supported between|out of range|embedded null|regular expression|\[a-z|\[0-9|\\[dwsZ]"
     r"|\b(int|float|str|dict|bool)\b"
 )
-REFUSAL: Final = b'{"error":{"code":"invalid","message":"refused, as everything is here"}}'
+REFUSAL: Final = msgspec.json.encode(problem("invalid", "refused, as everything is here", status=400))
 
 
 @contextmanager

@@ -324,7 +324,7 @@ def test_what_came_too_late_is_told() -> None:
     result = compose.job_result(world.core, "hold", *plan)
     assert not result.ok
     assert result.error is not None
-    assert "completed" in result.error.message
+    assert "completed" in result.error.detail
 
 
 # --------------------------------------------------------------------------------------------------------------- scale, hosts

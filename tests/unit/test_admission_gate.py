@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from schemas import requests as r
 from schemas.audit import MESSAGE_MAX, NAMES_MAX, TEXT_MAX, AuditBatch, AuditRecord, cut
-from schemas.requests import Done, Error, JobResult, JobResults
+from schemas.problems import problem
+from schemas.requests import Done, JobResult, JobResults
 from services.admission.commands.audit_context import Asked, asking, current
 from services.admission.commands.request_audit import Gate
 from services.domain.refusal import Refused
@@ -131,7 +132,7 @@ async def test_what_is_unavailable_is_counted_and_not_held_against_the_caller() 
 
 async def test_what_is_refused_inside_of_a_reply_is_recorded_too_and_the_rest_as_granted() -> None:
     desk = Desk()
-    refused = JobResult(job="2", ok=False, error=Error(code="denied", field="jobs", message="job 2 is bob's"))
+    refused = JobResult(job="2", ok=False, error=problem("denied", "job 2 is bob's", "jobs"))
     reply = JobResults(results=(JobResult(job="1", ok=True), refused))
     told = asks(kind="job.cancel")
     told.wrote(17)
@@ -148,7 +149,7 @@ async def test_what_is_refused_inside_of_a_reply_is_recorded_too_and_the_rest_as
 
 async def test_a_reply_that_grants_nothing_is_not_recorded_as_granted() -> None:
     desk = Desk()
-    error = Error(code="unknown", field="jobs", message="m")
+    error = problem("unknown", "m", "jobs")
     told = asks(kind="job.cancel")
     told.done("hpc", JobResults(results=(JobResult(job="2", ok=False, error=error),)))
     desk.gate.granted(told)

@@ -400,12 +400,10 @@ def test_without_a_script_the_machines_are_held() -> None:
 
 
 def test_a_refusal_is_read_by_programs_too() -> None:
-    from services.admission.answers import failed
-
     details = r.LeaseRefusal(at=5.0, collides_with=("1",))
-    told = msgspec.json.decode(r.encode(failed(Refused("conflict", "no", "start_at", details))))
-    assert told["error"]["lease"]["collides_with"] == ["1"]
-    assert "lease" not in msgspec.json.decode(r.encode(failed(Refused("conflict", "no"))))["error"]
+    told = msgspec.json.decode(r.encode(Refused("conflict", "no", "start_at", details).problem()))
+    assert told["lease"]["collides_with"] == ["1"]
+    assert "lease" not in msgspec.json.decode(r.encode(Refused("conflict", "no").problem()))
     assert compose.failed_job("1", Refused("conflict", "no")).ok is False
 
 

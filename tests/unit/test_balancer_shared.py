@@ -17,6 +17,7 @@ from phoenix.balance.feed import Feed, Listed
 from phoenix.balance.reporter import Reporter
 from phoenix.balance.utilisation import STALE_S, Usages
 from schemas.measures import Measured, Measures
+from schemas.problems import problem
 
 ACCOUNT = Account(department="web", user="lb", nats_url="nats://unused", inbox_prefix="_INBOX_web.lb")
 
@@ -74,8 +75,10 @@ def test_an_audit_brings_instances_and_the_departments_wishes() -> None:
     feed.answered(msgspec.json.encode(answer), 1.0, 1.1)
     assert table.told == [("audited", ["web.1", "web.2"], 1.0, 1.1)]
     assert (feed.wishes.drain_s, feed.wishes.health_path) == (3.0, "/x")
+    with pytest.raises(ValueError, match="ann may not see web"):
+        feed.answered(msgspec.json.encode(problem("denied", "ann may not see web")), 2.0, 2.1)
     with pytest.raises(msgspec.DecodeError):
-        feed.answered(b'{"ok": false, "error": {"code": "denied"}}', 2.0, 2.1)
+        feed.answered(b"{}", 2.0, 2.1)
     assert Listed(unit="web.2", attempt=1, state="draining").is_over
     assert not Listed(unit="web.2", attempt=1, state="draining", address="h:1").is_over
 
@@ -154,9 +157,9 @@ async def said(door: Door, *reports: tuple[str, str]) -> list[tuple[str, str]]:
 
 
 async def test_a_report_is_said_until_the_door_has_answered_for_good() -> None:
-    busy = {"ok": False, "error": {"code": "unavailable", "message": "come back"}}
+    busy = msgspec.to_builtins(problem("unavailable", "come back"))
     assert await said(Door(None, busy, {"ok": True}), ("web.1", "drained")) == [("web.1", "drained")] * 3
-    refused = {"ok": False, "error": {"code": "conflict", "message": "it is over"}}
+    refused = msgspec.to_builtins(problem("conflict", "it is over"))
     assert await said(Door(refused, {"ok": True}), ("web.1", "drained"), ("web.2", "drained")) == [
         ("web.1", "drained"),
         ("web.2", "drained"),
@@ -178,7 +181,7 @@ async def test_a_door_that_is_behind_the_events_is_told_again_that_an_instance_h
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reporter, "RETRY_S", 0.0)
-    behind = {"ok": False, "error": {"code": "conflict", "field": "state", "message": "web.1 does not drain"}}
+    behind = msgspec.to_builtins(problem("conflict", "web.1 does not drain", "state"))
     assert await said(Door(behind, behind, {"ok": True}), ("web.1", "drained")) == [("web.1", "drained")] * 3
     told = await said(Door(*[behind] * reporter.TRIES_MAX), ("web.1", "drained"))
     assert len(told) == reporter.TRIES_MAX  # and no more

@@ -13,6 +13,7 @@ import pytest
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.facts import Dependency
+from schemas.problems import URN
 from schemas.size import Size
 from services.domain.text import remedy, sentence
 from services.scheduler.core.batch.core import BatchCore
@@ -190,26 +191,26 @@ def test_the_queue_is_shown_in_its_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "data", "ok", "code"),
+    ("what", "data", "code"),
     [
-        ("why", b'{"job": "1"}', True, ""),
-        ("queue", b"", True, ""),
-        ("why", b'{"job": "77"}', False, "unknown"),
-        ("why", b"{}", False, "invalid"),
-        ("why", b"\xff", False, "invalid"),
-        ("other", b"{}", False, "unknown"),
-        ("why", b" " * 5000, False, "limit"),
+        ("why", b'{"job": "1"}', ""),
+        ("queue", b"", ""),
+        ("why", b'{"job": "77"}', "unknown"),
+        ("why", b"{}", "invalid"),
+        ("why", b"\xff", "invalid"),
+        ("other", b"{}", "unknown"),
+        ("why", b" " * 5000, "limit"),
     ],
 )
-async def test_queries_are_answered_as_json(what: str, data: bytes, ok: bool, code: str) -> None:
+async def test_queries_are_answered_as_json(what: str, data: bytes, code: str) -> None:
     world = cluster(hosts=0)
     world.submit()
     edge = BatchEdge("hpc")
     core = world.seats["scheduler.hpc"].core
     edge.service = SimpleNamespace(core=core, now=lambda: world.now)  # type: ignore[assignment]
     answer = json.loads(await edge.answered(what, data))
-    assert answer["ok"] is ok
-    assert answer.get("error", {}).get("code", "") == code
+    assert answer.get("code", "") == code
+    assert answer.get("type", "").startswith(URN) is (code != "")
 
 
 async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_look() -> None:
@@ -232,10 +233,10 @@ async def test_when_jobs_start_is_answered_beside_and_one_look_serves_all_who_lo
     assert list(first["starts"]) == [waits]
     world.cancel(waits)
     assert (await ask(b""))["starts"] == {}, "who does not wait any more is not told"
-    assert (await ask(b'{"jobs": 1}'))["error"]["code"] == "invalid"
-    assert (await ask(b" " * 5000))["error"]["code"] == "limit"
+    assert (await ask(b'{"jobs": 1}'))["code"] == "invalid"
+    assert (await ask(b" " * 5000))["code"] == "limit"
     many = await asyncio.gather(*(edge.answered("start", b'{"jobs": []}') for _ in range(WAITING_MAX + 1)))
-    assert [json.loads(answer)["ok"] for answer in many] == [True] * WAITING_MAX + [False]
+    assert ["type" in json.loads(answer) for answer in many] == [False] * WAITING_MAX + [True]
 
 
 def test_what_others_keep_in_any_case_is_told_to_who_needs_it() -> None:

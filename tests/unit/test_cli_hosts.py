@@ -130,7 +130,9 @@ def test_who_was_drained_before_one_is_refused_is_said(
     told, refused = capsys.readouterr()
     assert "there is no host h5" in refused
     if form:
-        assert [one["host"] for one in json.loads(told)["hosts"]] == ["h3"]
+        answer = json.loads(told)
+        assert [one["host"] for one in answer["hosts"]] == ["h3"]
+        assert (answer["error"]["code"], answer["error"]["detail"]) == ("invalid", "there is no host h5")
     else:
         assert told.splitlines() == [
             f"h3: {hosts.VERBS['drain']}",

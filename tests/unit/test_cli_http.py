@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
+from msgspec.json import encode
 
 from phoenix.cli import cloud, sbatch
 from phoenix.cli.__main__ import main
@@ -15,6 +16,7 @@ from phoenix.cli.errors import CliError
 from phoenix.cli.http import Client, Response, parse_url, query, refusal
 from phoenix.cli.signal import post_signal
 from schemas import requests as r
+from schemas.problems import problem
 
 
 class Server:
@@ -94,25 +96,25 @@ def test_what_is_no_http(server: Server, answer: bytes) -> None:
 REFUSALS = [
     (
         b"404 Not Found",
-        b'{"ok":false,"error":{"code":"unknown","field":"job","message":"there is no job 9"}}',
+        encode(problem("unknown", "there is no job 9", "job")),
         2,
         "job: ?there|no job 9",
     ),
     (
         b"403 Forbidden",
-        b'{"ok":false,"error":{"code":"denied","field":null,"message":"not yours"}}',
+        encode(problem("denied", "not yours")),
         4,
         "alice may not.*not yours",
     ),
     (
         b"422 Unprocessable",
-        b'{"ok":false,"error":{"code":"invalid","field":"tasks","message":"at least 1"}}',
+        encode(problem("invalid", "at least 1", "tasks")),
         1,
         "tasks: at least 1",
     ),
     (
         b"503 Service Unavailable",
-        b'{"ok":false,"error":{"code":"unavailable","field":null,"message":"no leader"}}',
+        encode(problem("unavailable", "no leader")),
         3,
         "no leader",
     ),
@@ -138,8 +140,7 @@ def test_refusals(server: Server, status: bytes, told: bytes, code: int, message
     ],
 )
 def test_a_signal_that_the_configuration_refuses_has_its_own_remedy(server: Server, field: str, hint: str) -> None:
-    told = f'{{"ok":false,"error":{{"code":"denied","field":"{field}","message":"no"}}}}'
-    server.answer = body(told.encode(), b"403 Forbidden")
+    server.answer = body(encode(problem("denied", "no", field)), b"403 Forbidden")
     with pytest.raises(CliError) as caught:
         post_signal(Client(server.url, user="wim"), "/v1/signals/web/claim", {})
     assert hint in caught.value.hint
@@ -162,8 +163,7 @@ def test_a_signal_that_the_configuration_refuses_has_its_own_remedy(server: Serv
 )
 def test_a_refused_job_is_told_in_the_words_that_asked_for_it(field: str, message: str, told: str) -> None:
     given = sbatch.directives_parser().parse_args(["--input", "a", "--input", "b=/x", "--keep", "../x"])
-    error = {"code": "invalid", "message": message, "field": field}
-    refused = refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+    refused = refusal(Response(400, {}, encode(problem("invalid", message, field))))
     assert str(sbatch.in_options(refused, given)) == told
     assert sbatch.in_options(refused, given).code == refused.code
 
@@ -181,8 +181,7 @@ def test_what_is_wrong_with_a_web_department_s_request_is_told_by_option(
     words: list[str], field: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def post(_client: Client, _path: str, _payload: object) -> None:
-        error = {"code": "invalid", "message": f"{field}: no", "field": field}
-        raise refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+        raise refusal(Response(400, {}, encode(problem("invalid", f"{field}: no", field))))
 
     site = cloud.Cloud("http://127.0.0.1:1", data=None, kinds={"hpc": "batch", "web": "web"}, users=[], chosen="")
     monkeypatch.setattr(cloud, "find", lambda _args: site)
@@ -196,8 +195,8 @@ def test_what_is_wrong_with_a_web_department_s_request_is_told_by_option(
 
 
 def test_what_the_address_names_is_named_by_the_sentence() -> None:
-    error = {"code": "invalid", "message": "3 is an array: name an element, for example 3_1", "field": "id"}
-    assert str(refusal(Response(400, {}, msgspec.json.encode({"error": error})))) == error["message"]
+    wrong = "3 is an array: name an element, for example 3_1"
+    assert str(refusal(Response(400, {}, encode(problem("invalid", wrong, "id"))))) == wrong
 
 
 def test_addresses() -> None:
@@ -231,6 +230,5 @@ def test_a_number_that_no_message_can_hold_is_said_before_anything_is_sent() -> 
 def test_what_is_out_of_range_is_told_in_plain_words(given: dict[str, object], told: str) -> None:
     with pytest.raises(r.Malformed) as caught:
         r.decode("job.submit", msgspec.json.encode({"script": "x"} | given), True)
-    error = {"code": "invalid", "message": caught.value.message, "field": caught.value.field}
-    found = refusal(Response(400, {}, msgspec.json.encode({"error": error})))
+    found = refusal(Response(400, {}, encode(problem("invalid", caught.value.message, caught.value.field))))
     assert (str(found), found.code) == (told, 2)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from phoenix.cli import events, lease, parser, queue, show, units
@@ -14,6 +14,7 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.completion import candidates
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Response, refusal
+from schemas.problems import LeaseOffer, LeaseRefusal, problem
 from services.domain.text import sentence
 
 NOW = units.seconds("2026-02-03T12:00:00+00:00")
@@ -177,13 +178,9 @@ def test_its_beginning_and_its_end_as_sentences() -> None:
 
 
 def test_a_refusal_brings_its_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
-    error = {
-        "code": "conflict",
-        "field": "start_at",
-        "message": "start_at: no",
-        "lease": {"at": 60.0, "earliest": {"start_at": 120.0}},
-    }
-    found = refusal(Response(409, {}, json.dumps({"ok": False, "error": error}).encode()))
+    offer = LeaseOffer(nodes=1, start_at=120.0, end_at=180.0)
+    refused = problem("conflict", "start_at: no", "start_at", lease=LeaseRefusal(at=60.0, earliest=offer))
+    found = refusal(Response(409, {}, msgspec.json.encode(refused)))
     assert (found.code, found.message) == (1, "start_at: no")
     assert found.answer is not None
     assert lease._in_utc(found.answer)["lease"]["earliest"]["start_at"] == "1970-01-01T00:02:00Z"

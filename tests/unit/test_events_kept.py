@@ -14,6 +14,7 @@ import pytest
 from phoenix.cli import events as cli
 from phoenix.cli.http import Client
 from schemas import facts as f
+from schemas.problems import problem
 from services.monitor import events
 from services.monitor.events import Entry, Publisher
 from tests.support.page import CLOUD, House, adopted, bearer
@@ -83,10 +84,10 @@ async def test_a_gap_is_410_with_the_oldest_position(small: Desk, tmp_path: Any)
     assert oldest > 1
     for path in (f"/v1/events?after={oldest - 1}", "/v1/events?after=0", "/v1/events?after=1&follow=1"):
         answer = await house.client.get(path, headers=bearer("alice"))
-        error = orjson.loads(await answer.read())["error"]
+        error = orjson.loads(await answer.read())
         assert (answer.status, error["code"], error["field"], error["oldest"]) == (410, "gone", "after", oldest), path
     packed = await house.client.get("/v1/events?after=1", headers={**bearer("alice"), "Accept": "application/msgpack"})
-    assert msgspec.msgpack.decode(await packed.read())["error"]["oldest"] == oldest
+    assert msgspec.msgpack.decode(await packed.read())["oldest"] == oldest
     kept = await house.client.get(f"/v1/events?after={oldest}", headers=bearer("alice"))
     lines = [orjson.loads(line) for line in (await kept.read()).splitlines()]
     assert [line["position"] for line in lines] == [e.position for e in house.desk.publisher.ring]
@@ -102,7 +103,7 @@ async def test_a_gap_is_410_with_the_oldest_position(small: Desk, tmp_path: Any)
 def door() -> Iterator[tuple[str, list[bytes]]]:
     """Answers 410 to whoever asks from before 7, else one event."""
     listener, asked = socket.create_server(("127.0.0.1", 0)), list[bytes]()
-    gone = b'{"ok":false,"error":{"code":"gone","field":"after","message":"after: gone","oldest":7}}'
+    gone = msgspec.json.encode(problem("gone", "after: gone", "after", oldest=7))
 
     def serve() -> None:
         while True:

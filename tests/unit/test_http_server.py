@@ -13,18 +13,18 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
-import msgspec
 import pytest
 from aiohttp import web
 
 from services.runtime.callers.peers import Peers
 from services.runtime.config.tables import Http
 from services.runtime.http import body, server
-from services.runtime.http.answers import error_response
+from services.runtime.http.answers import problem_response
 from services.runtime.http.body import BodyRefused, read_body
 from services.runtime.http.guard import Guard, network_of
 from services.runtime.http.server import Site, is_known
 from services.runtime.log import Form, configure, get_log
+from tests.support.problems import checked
 from tests.support.until import DEADLINE_S, until
 from tests.unit.frame_source import PRODUCT, ROOT, sources
 
@@ -51,7 +51,7 @@ class Made:
         try:
             return web.Response(text=str(len(await read_body(request, 1 << 20))))
         except BodyRefused as refused:
-            return error_response(request, refused.status, "invalid", refused.message)
+            return problem_response(request, refused.problem())
 
     async def flood(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
@@ -222,7 +222,10 @@ async def test_one_client_closes_the_door_for_nobody_else(make: Make, lines: Cal
     await until(lambda: sum(made.guard.counts.refused.values()) == 80, "who is too many is refused")
     full = await held[-1][0].read()
     assert full.startswith(b"HTTP/1.1 503 ")
-    assert msgspec.json.decode(full.partition(b"\r\n\r\n")[2])["error"]["code"] == "unavailable"
+    head, _, told = full.partition(b"\r\n\r\n")
+    assert (
+        checked(503, dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:]), told).code == "unavailable"
+    )
     assert made.guard.counts.refused == {"address": 80, "all": 0}
     made.go_on.set()
     closing = GET.replace(b"Host: x", b"Host: x\r\nConnection: close")
@@ -328,7 +331,9 @@ async def test_what_was_sent_is_neither_logged_nor_sent_back(
     assert SECRET.encode() not in answer
     assert SECRET not in said.getvalue()
     if answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 5", b"HTTP/1.0 400", b"HTTP/1.0 5")):
-        assert msgspec.json.decode(answer.partition(b"\r\n\r\n")[2])["ok"] is False
+        head, _, told = answer.partition(b"\r\n\r\n")
+        headers = dict(line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
+        checked(int(head.split()[1]), headers, told)
 
 
 async def answered(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes = b"") -> bytes:

@@ -63,7 +63,7 @@ class Door:
     async def get(self, path: str, user: str = "oscar") -> Any:
         answer = await self.client.get(path, headers={"Authorization": f"Bearer t-{user}"})
         found = orjson.loads(await answer.read())
-        return found["error"]["message"] if answer.status >= 400 else found
+        return found["detail"] if answer.status >= 400 else found
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ async def test_a_caller_with_too_many_reads_is_refused_and_others_are_answered()
         await until(lambda: turns.queue.waiting == 1, "the second waits")
         third = await get("/v1/slow", "eve")
         assert (third.status, third.headers["Retry-After"]) == (429, "1")
-        assert (await third.json())["error"]["code"] == "limit"
+        assert (await third.json())["code"] == "limit"
         assert (await get("/v1/quick", "bob")).status == 200
         let_go.set()
         assert [(await one).status for one in (first, second)] == [200, 200]

@@ -406,10 +406,10 @@ async def test_so_many_listen_at_once(house: House, listen: Any, monkeypatch: py
     monkeypatch.setattr(stream, "PER_USER_MAX", 1)
     monkeypatch.setattr(stream, "LISTENERS_MAX", 2)
     await (await listen("alice")).until("picture")
-    assert await house.get("/v1/stream", **bearer("alice")) == 503
+    assert await house.get("/v1/stream", **bearer("alice")) == 429
     await (await listen("wendy")).until("picture")
     answer = await house.answer("/v1/stream", **bearer("oscar"))
-    assert (answer.status, (await answer.json())["error"]["code"]) == (503, "limit")
+    assert (answer.status, (await answer.json())["code"]) == (429, "limit")
 
 
 async def test_who_has_gone_counts_no_more(house: House, listen: Any) -> None:

@@ -69,5 +69,5 @@ async def test_who_may_read_it_and_when(
     house.records._busy = busy
     answer = await house.client.get(f"/v1/record{query}", headers={"Authorization": f"Bearer t-{user}"})
     assert answer.status == status
-    assert said in (await answer.json())["error"]["message"]
+    assert said in (await answer.json())["detail"]
     assert house.records._busy is busy

@@ -20,8 +20,10 @@ from phoenix.rush import recording as recordings
 from phoenix.rush.account import account
 from phoenix.rush.setting import Setting, Variant
 from phoenix.simulate import plots_style
+from schemas.problems import problem
 from services.runtime.config import file as config
 from services.runtime.config.tables import OpenNebula
+from services.runtime.http.answers import problem_answer
 from tests.support.rush import BEGAN, recording
 
 
@@ -207,8 +209,7 @@ async def test_what_the_monitor_does_not_keep_any_more_is_left_out_and_told(tmp_
     async def events(request: web.Request) -> web.Response:
         after, gone = int(request.query["after"]), next(oldest)
         if after < gone:
-            error = {"code": "gone", "field": "after", "oldest": gone, "message": "after: …"}
-            return web.json_response({"ok": False, "error": error}, status=410)
+            return problem_answer(problem("gone", "after: …", "after", oldest=gone))
         lines = [json.dumps(one) for one in kept if after < int(one["position"]) <= after + 3]
         return web.Response(text="\n".join(lines), content_type="application/x-ndjson")
 

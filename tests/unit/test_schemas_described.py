@@ -167,7 +167,7 @@ def test_fields_of_requests_with_a_default_may_be_left_out() -> None:
         assert submitted["properties"]["tasks"]["default"] == 1
     for name in ("openapi.json", "asyncapi.json", "replies.json"):
         assert set(components(name)["Submitted"]["required"]) == {"ok", "job", "units"}
-        assert set(components(name)["Failed"]["required"]) == {"ok", "error"}
+        assert set(components(name)["Problem"]["required"]) == {"type", "title", "status", "detail", "code"}
 
 
 @pytest.mark.parametrize("name", ["openapi.json", "asyncapi.json", "facts.json", "replies.json"])

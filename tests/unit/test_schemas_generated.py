@@ -17,6 +17,7 @@ from schemas.envelope import decode as decode_envelope
 from schemas.envelope import encode as encode_envelope
 from schemas.events import Event
 from schemas.events import decode as decode_event
+from schemas.problems import Problem
 
 DOCUMENTS = generate.documents()
 
@@ -70,7 +71,7 @@ def test_there_is_one_example_of_every_message() -> None:
     assert set(examples.SIGNALS) == set(signals.SIGNALS)
     assert set(examples.QUERIES) == {f"{query.service}.{query.name}" for query in queries.QUERIES}
     assert {type(a) for a in examples.ANSWERS} == {cls for query in queries.QUERIES for cls in query.answered}
-    assert {type(r) for r in examples.REPLIES} == {reply for _, reply in requests.REQUESTS.values()} | {requests.Failed}
+    assert {type(r) for r in examples.REPLIES} == {reply for _, reply in requests.REQUESTS.values()} | {Problem}
 
 
 @pytest.mark.parametrize("fact", examples.FACTS, ids=facts.kind_of)

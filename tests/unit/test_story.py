@@ -195,8 +195,8 @@ async def test_an_element_has_its_arrays_submission_and_an_array_its_elements(si
 async def test_an_element_that_its_array_does_not_have_has_no_story(site: Site) -> None:
     for name in ("3_20", "1_7"):
         status, answer = await site.get(name)
-        assert (status, answer["error"]["code"]) == (404, "unknown")
-        assert repr(name) in answer["error"]["message"]
+        assert (status, answer["code"]) == (404, "unknown")
+        assert repr(name) in answer["detail"]
 
 
 async def test_a_job_that_ends_by_itself_is_a_beginning(site: Site) -> None:

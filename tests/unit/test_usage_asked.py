@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import orjson
 import pytest
 from nats.aio.msg import Msg
 
 from phoenix.cli import usage as command
+from schemas.problems import problem
 from schemas.queries import UsageAsked
 from services.monitor.history.file import StandsStill
 from services.monitor.http.queries import Queries
@@ -50,7 +52,7 @@ async def test_while_the_history_stands_still_that_is_the_answer(monkeypatch: py
         "data": b'{"since": 1123200, "until": 1126800}',
     }
     await queries._answer(Msg(Broker(), **asked))  # type: ignore[arg-type]
-    assert sent == [{"ok": False, "error": {"code": "unavailable", "field": None, "message": "the disk is full"}}]
+    assert sent == [msgspec.to_builtins(problem("unavailable", "the disk is full"))]
     await written.history.close()
 
 

@@ -301,7 +301,7 @@ class Door:
 def _sentence(content: bytes) -> str:
     """Of a refusal: what people read of it."""
     try:
-        text = str(json.loads(content)["error"]["message"])
+        text = str(json.loads(content)["detail"])
     except (ValueError, LookupError, TypeError, RecursionError):
         text = content.decode(errors="replace")
     return text[:ERROR_CHARS_MAX]

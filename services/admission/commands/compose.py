@@ -25,7 +25,7 @@ from schemas import facts as f
 from schemas.config import BatchPolicy, CloudConfig, Department, OnReclaim, Role, WebPolicy
 from schemas.facts import Fact
 from schemas.ids import ELEMENT, JOB, element_id, job_of
-from schemas.requests import PRIORITY_DEFAULT, Error, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
+from schemas.requests import PRIORITY_DEFAULT, HostDrain, HostNamed, JobResult, JobSubmit, ScaleSet
 from schemas.signals import balancers_of, may_tell
 from schemas.size import Size
 from services.admission.commands.service_share import service_of
@@ -316,7 +316,7 @@ def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> t
 
 
 def failed_job(name: str, refused: Refused) -> JobResult:
-    return JobResult(job=name, ok=False, error=Error(code=refused.code, field=refused.field, message=refused.message))
+    return JobResult(job=name, ok=False, error=refused.problem())
 
 
 def _units_of(core: AdmissionCore, caller: Caller, name: str) -> list[Unit]:

@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
 from prometheus_client import CollectorRegistry
 
 from schemas import facts as f
@@ -194,7 +195,7 @@ class Desk:
         answer = await self._change_jobs(caller, "cancel", r.JobsNamed(jobs=(request.lease,)))
         error = answer.results[0].error
         if error is not None:
-            raise Refused(error.code, error.message, "lease")
+            raise Refused.of(msgspec.structs.replace(error, field="lease"))
         return r.Done()
 
     async def _once(

@@ -61,8 +61,7 @@ class Gate:
         """Record what was refused inside of a reply that grants the rest: another's job among one's own."""
         for result in reply.results if isinstance(reply, JobResults) else ():
             if result.error is not None:
-                refused = Refused(result.error.code, result.error.message, result.error.field)
-                self.refused(replace(asked, names=(result.job,)), refused)
+                self.refused(replace(asked, names=(result.job,)), Refused.of(result.error))
 
     def _record(self, asked: Asked, outcome: Outcome) -> AuditRecord:
         names, more = cut(asked.names)

@@ -25,6 +25,7 @@ from schemas import facts as f
 from schemas import requests as r
 from schemas import subjects
 from schemas.config import BatchPolicy
+from schemas.problems import problem_in
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from schemas.size import size_of
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
@@ -41,12 +42,6 @@ VARIANTS_MAX: Final = 8
 EARLIER_S: Final = 1.0  # what starts less than this earlier is no news
 TIME_MIN_S: Final = 60.0  # no shorter time limit is suggested
 _Change = tuple[Field, Any, dict[str, Any]]  # field, value, what changes in the request
-
-
-class _Outcome(msgspec.Struct, frozen=True):
-    """`error`: why the scheduler does not say it."""
-
-    error: r.Error | None = None
 
 
 Ask = Callable[[str, list[f.JobSubmitted]], Awaitable[JobsForeseen]]  # of a department's scheduler; raises `Refused`
@@ -120,9 +115,8 @@ class Schedulers:
         if not data:  # empty: no subscriber
             look = "`phoenix status` shows whether it runs"
             raise Refused("unavailable", f"the scheduler of {dept} does not answer: {look}")
-        error = msgspec.json.decode(data, type=_Outcome).error
-        if error is not None:
-            raise Refused("unavailable", f"the scheduler of {dept}: {error.message}")
+        if (refused := problem_in(data)) is not None:
+            raise Refused("unavailable", f"the scheduler of {dept}: {refused.detail}")
         return msgspec.json.decode(data, type=JobsForeseen)
 
     async def _answer(self, subject: str, body: bytes) -> bytes:

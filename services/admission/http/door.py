@@ -31,6 +31,7 @@ from schemas import signals, subjects
 from schemas.config import Department, Limits, WebPolicy
 from schemas.control_characters import shown
 from schemas.ids import is_instance
+from schemas.validation import no_such
 from services.admission.answers import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
 from services.admission.commands import compose
 from services.admission.commands.audit_context import Asked, asking, current
@@ -71,7 +72,7 @@ SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams 
 CHUNK_BYTES: Final = 64 << 10
 _BYTES: Final = "application/octet-stream"
 _PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID", "User-Agent")
-_PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag")
+_PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag", "Retry-After", "WWW-Authenticate", "Allow")
 
 
 class HttpDoor:
@@ -138,13 +139,19 @@ class HttpDoor:
     def _handler(self, route: Route) -> Handler:
         method: Callable[..., Awaitable[web.StreamResponse]] = getattr(self, route.handler)
         if not route.token:
-            return method
+
+            async def shown(request: web.Request) -> web.StreamResponse:
+                refuse_unknown(route, request)
+                return await method(request)
+
+            return shown
 
         async def served(request: web.Request) -> web.StreamResponse:
             caller = await self.caller(request)
             told = self._asked(request, _kind(route, request), caller)
             with asking(told), Held(self._room, caller.department, caller.user):
                 try:
+                    refuse_unknown(route, request)
                     answer: web.StreamResponse = await method(request, caller, route.kind)
                 except (Refused, HttpError) as error:
                     self._gate.refused(told, error.refused if isinstance(error, HttpError) else error)
@@ -208,7 +215,7 @@ class HttpDoor:
             asked = _with(kind, given, request, jobs=jobs)
             answer = await self._desk.handle(caller, caller.department, kind, asked)
         if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
-            raise Refused(error.code, error.message, error.field)
+            raise Refused.of(error)
         told = current()
         if told is not None:
             self._gate.parts(told, answer)
@@ -417,6 +424,15 @@ async def _relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.St
 def _openapi() -> bytes:
     """The generated document (`openapi`), from the file beside this module: the program that serves it makes none."""
     return Path(__file__).with_name("openapi.json").read_bytes()
+
+
+def refuse_unknown(route: Route, request: web.Request) -> None:
+    """Raises `HttpError` 400 for a parameter of the query that `route` does not have."""
+    known = [parameter.name for parameter in route.query]
+    for name in request.query:
+        if name not in known:
+            field = name[:NAME_MAX]
+            raise HttpError(400, Refused("invalid", f"{field}: {no_such('parameter', field, known)}", field))
 
 
 def _pattern(path: str) -> str:

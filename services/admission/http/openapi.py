@@ -10,33 +10,27 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, signals
+from schemas import examples, problems, signals
 from schemas import requests as r
 from schemas.descriptions import schema_components
+from schemas.problems import Problem
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES, Parameter, Route
 
 _BODY: Final = "Body"
 _REF: Final = "#/components/schemas/{name}"
-_ERRORS: Final = {
-    "400": "malformed",
-    "401": "no valid token",
-    "403": "not allowed",
-    "404": "unknown",
-    "409": "conflict",
-    "413": "too large",
-    "422": "a field does not fit",
-    "429": "over a limit",
-    "503": "try again",
+_ERRORS: Final = (400, 401, 403, 404, 409, 413, 422, 429, 500, 503)  # of any route with a token
+_GONE: Final = 410
+_CASES: Final = {kind.status: kind.title for kind in problems.KINDS.values()} | {
+    status: case for kind in problems.KINDS.values() for status, case in kind.others
 }
-_WITHOUT_TOKEN: Final = ("400", "503")
+_WITHOUT_TOKEN: Final = (400, 503)
 _IN_PATH: Final = {
     "job": "jobs",
     "lease": "lease",
@@ -57,7 +51,7 @@ def document() -> bytes:
 def _document() -> dict[str, Any]:
     asked = [*(asked for asked, _ in r.REQUESTS.values()), *signals.SIGNALS.values()]
     asked += [call.body for call in GUESTS if isinstance(call.body, type)]
-    answered = [*(answered for _, answered in r.REQUESTS.values()), r.Failed]
+    answered = [*(answered for _, answered in r.REQUESTS.values()), Problem]
     answered += [call.answer for call in GUESTS if isinstance(call.answer, type)]
     _, schemas = schema_components(asked, _REF, sent=answered)
     paths: dict[str, Any] = {}
@@ -124,7 +118,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "summary": route.text,
         "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
         + [_in_query(parameter) for parameter in route.query],
-        "responses": {str(route.status): _answer(route), **_errors(tuple(_ERRORS) if route.token else _WITHOUT_TOKEN)},
+        "responses": {str(route.status): _answer(route), **_errors(*(_ERRORS if route.token else _WITHOUT_TOKEN))},
     }
     if not route.token:
         found["security"] = []
@@ -153,8 +147,7 @@ def _guests(route: GuestRoute) -> dict[str, Any]:
         + [_in_query(parameter) for parameter in route.query],
         "responses": {
             str(route.status): {"description": "done", **answer},
-            **_errors(tuple(_ERRORS)),
-            "410": {"description": "gone"},
+            **_errors(*_ERRORS, _GONE),
         },
         "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
     }
@@ -194,9 +187,9 @@ def _answer_example(route: Route) -> dict[str, Any]:
     return next(({"example": msgspec.to_builtins(one)} for one in examples.REPLIES if type(one) is answered), {})
 
 
-def _errors(statuses: Sequence[str]) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": _REF.format(name="Failed")}}}
-    return {status: {"description": _ERRORS[status], "content": content} for status in statuses}
+def _errors(*statuses: int) -> dict[str, Any]:
+    content = {problems.JSON: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    return {str(status): {"description": _CASES[status], "content": content} for status in sorted(statuses)}
 
 
 def _in_path(name: str) -> dict[str, Any]:

@@ -159,6 +159,7 @@ ROUTES: Final = (
         text="The end of what an instance of a web department wrote, as a job's output; also after the instance has ended.",
         query=(
             Parameter(name="stream", text="stdout (default) or stderr"),
+            _ATTEMPT,
             Parameter(name="offset", type="integer", text="first byte to return, default 0: the oldest that is kept"),
             Parameter(name="follow_s", type="number", text="wait up to so long for more, at most 25"),
         ),

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from schemas.problems import is_problem
 from schemas.reasons import Reason
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain.why_waiting import SILENT_MAX
@@ -23,7 +24,6 @@ ASK_S: Final = 1.0  # a scheduler reads it off its state: half a millisecond
 
 
 class _Answer(msgspec.Struct):
-    ok: bool
     troubles: tuple[Reason, ...] = ()
 
 
@@ -57,10 +57,10 @@ class Troubled:
 
     def _hear(self, department: str, data: bytes | None) -> None:
         try:
-            answer = _decoder.decode(data) if data is not None else None
+            answer = _decoder.decode(data) if data is not None and not is_problem(data) else None
         except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: nothing is shown
             answer = None
-        if answer is not None and answer.ok:
+        if answer is not None:
             self._silent.pop(department, None)
             self._of[department] = answer.troubles
             return

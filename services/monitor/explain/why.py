@@ -22,6 +22,7 @@ from aiohttp import web
 
 from schemas import reasons as because
 from schemas.ids import ELEMENT, JOB
+from schemas.problems import problem_in
 from services.domain import text as sentences
 from services.domain.custody.state import ENDED_EARLY
 from services.domain.text.starts import when_it_starts
@@ -137,10 +138,9 @@ class Why:
         if answer is None:
             look = "`phoenix status` shows whether it runs"
             raise Fault(503, "unavailable", f"the scheduler of {department} does not answer: {look}")
+        if (refused := problem_in(answer)) is not None:  # it does not know the unit yet, or its order's plug-in fails
+            raise Fault(503, "unavailable", f"the scheduler of {department} does not explain {name}: {refused.detail}")
         found: dict[str, Any] = orjson.loads(answer)
-        if found.get("ok") is False:  # it does not know the unit yet, or its order's plug-in fails
-            refused = found["error"]["message"]
-            raise Fault(503, "unavailable", f"the scheduler of {department} does not explain {name}: {refused}")
         return found
 
     async def _starts(self, department: str, jobs: list[str] | None) -> dict[str, Any]:

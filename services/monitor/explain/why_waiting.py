@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 
 from schemas import reasons as because
+from schemas.problems import is_problem
 from schemas.reasons import Reason
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.parts import Parts, Work, in_parts
@@ -32,7 +33,6 @@ SILENT_MAX: Final = 3
 
 
 class _Answer(msgspec.Struct):
-    ok: bool
     reasons: dict[str, Reason] = {}
     rest: dict[str, list[str]] = {}  # by code; of one that a newer version has, nothing is shown
 
@@ -77,10 +77,10 @@ class WhyWaiting:
     def _heard(self, department: str, data: bytes | None) -> Parts[dict[str, None]]:
         """Units whose reason differs from the one before."""
         try:
-            answer = _decoder.decode(data) if data is not None else None
+            answer = _decoder.decode(data) if data is not None and not is_problem(data) else None
         except (msgspec.DecodeError, UnicodeDecodeError):  # of a newer version: told as in the queue
             answer = None
-        if answer is None or not answer.ok:
+        if answer is None:
             self._silent[department] = self._silent.get(department, 0) + 1
             if self._silent[department] < SILENT_MAX:
                 return {}

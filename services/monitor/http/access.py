@@ -3,7 +3,7 @@
 Rules
   1. A read needs a bearer token of a user of the cloud, or the cookie of a session (`sessions`).  A department's people see
      their department; operators see everything.
-  2. Errors are `{"ok": false, "error": {code, field, message}}` with the matching status.
+  2. Errors are problems (`schemas.problems`).
   3. A cookie is worth what a browser sends it for: reads (GET), by a page of this server (`origin`).  A token that is shown
      counts alone, whatever the cookie.
   4. What belongs to a department that the caller may not see is answered as if it did not exist, so that no caller learns what
@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 from aiohttp import web
 
+from schemas.problems import problem
 from services.domain.custody.custody import Custody
 from services.domain.refusal import Refused
 from services.monitor.history.file import StandsStill
@@ -27,7 +28,7 @@ from services.monitor.http.sessions import Sessions
 from services.monitor.parts import WRITTEN, Parts, Work, in_parts
 from services.runtime.broker.credentials import digest
 from services.runtime.callers.identity import Identities, Identity
-from services.runtime.http.answers import allowed
+from services.runtime.http.answers import LEAST_OF_ERRORS, not_routed, problem_answer
 from services.runtime.http.body import BodyRefused
 
 COOKIE: Final = "phoenix_session"
@@ -119,23 +120,15 @@ async def faults(request: web.Request, handler: Callable[[web.Request], Awaitabl
     try:
         return await handler(request)
     except Fault as fault:
-        error = {"code": fault.code, "field": fault.field, "message": str(fault), **fault.more}
-        refusal = json_answer({"ok": False, "error": error}, fault.status)
-        if fault.status == 429:
-            refusal.headers["Retry-After"] = "1"
-        return refusal
+        return problem_answer(fault.problem())
     except BodyRefused as refused:
-        code = "invalid" if refused.status == 400 else "limit"
-        error = {"code": code, "field": None, "message": refused.message}
-        return json_answer({"ok": False, "error": error}, refused.status)
+        return problem_answer(refused.problem())
     except StandsStill as told:
-        return json_answer({"ok": False, "error": {"code": "unavailable", "field": None, "message": str(told)}}, 503)
-    except web.HTTPClientError as wrong:  # no such path, no such method: told in the form of every other refusal
-        code = "unknown" if wrong.status == 404 else "invalid"
-        error = {"code": code, "field": None, "message": f"{request.method} {request.path[:200]}: {wrong.reason}"}
-        answer = json_answer({"ok": False, "error": error}, wrong.status)
-        answer.headers.update(allowed(wrong))
-        return answer
+        return problem_answer(problem("unavailable", str(told)))
+    except web.HTTPException as wrong:
+        if wrong.status < LEAST_OF_ERRORS:
+            raise
+        return not_routed(request, wrong)
 
 
 async def rows_answer(view: dict[str, Any], key: str) -> web.Response:
@@ -157,5 +150,5 @@ def whole(view: dict[str, Any], key: str, rows: Iterable[bytes]) -> bytes:
     return b"%b,%b:[%b]}" % (orjson.dumps(view)[:-1], orjson.dumps(key), b",".join(rows))
 
 
-def json_answer(value: object, status: int = 200) -> web.Response:
-    return web.Response(body=orjson.dumps(value), content_type="application/json", status=status)
+def json_answer(value: object) -> web.Response:
+    return web.Response(body=orjson.dumps(value), content_type="application/json")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from schemas.problems import Code, Problem, problem
+
 
 class Fault(Exception):
-    """A refused read: HTTP status, code, message, field; `more`: what else the error says, for programs.  `hides`: what is
-    there all the same, and whose, which only the audit records."""
+    """A refused read: HTTP status, code, message, field; `oldest`: as a problem has it.  `hides`: what is there all the same,
+    and whose, which only the audit records."""
 
     hides: str = ""
 
-    def __init__(self, status: int, code: str, message: str, field: str | None = None, **more: int) -> None:
+    def __init__(
+        self, status: int, code: Code, message: str, field: str | None = None, oldest: int | None = None
+    ) -> None:
         super().__init__(message)
-        self.status, self.code, self.field, self.more = status, code, field, more
+        self.status, self.code, self.field, self.oldest = status, code, field, oldest
+
+    def problem(self) -> Problem:
+        """As the caller reads it."""
+        return problem(self.code, str(self), self.field, status=self.status, oldest=self.oldest)

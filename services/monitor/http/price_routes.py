@@ -39,6 +39,6 @@ class PriceRoutes:
         try:
             found = await asyncio.to_thread(prices.load, self.file)
         except prices.Unusable as error:
-            raise Fault(409, "invalid", f"the cloud's price table has problems:\n{error}") from None
+            raise Fault(409, "conflict", f"the cloud's price table has problems:\n{error}") from None
         mine = msgspec.to_builtins(found.of(department))
         return json_answer({"file": self.file.name, "digest": found.digest(), "prices": mine})

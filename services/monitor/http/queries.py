@@ -21,6 +21,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from schemas import queries, subjects
+from schemas.problems import TOO_LARGE
 from schemas.validation import Malformed
 from services.monitor.history.file import History, StandsStill
 from services.monitor.http.access import whole
@@ -30,7 +31,7 @@ from services.monitor.views.usage import EVER
 from services.monitor.views.views import Views
 from services.runtime.broker import permissions
 from services.runtime.broker.client import own_inbox
-from services.runtime.broker.reply import answer, refusal
+from services.runtime.broker.reply import answer_query, refusal
 from services.runtime.clock import Clock, system_clock
 from services.runtime.request_queue import BYTES_A_COST, Turn, Turns
 
@@ -41,7 +42,6 @@ ROWS_MAX: Final = 10_000
 ROWS_BYTES: Final = 900_000
 STARTS_S: Final = 4.0  # to look ahead takes a second or two in a full house
 _ANYBODY: Final = ""  # a query's subject names a department and no user
-_JSON: Final = {"Content-Type": "application/json"}
 
 
 class Queries:
@@ -65,7 +65,7 @@ class Queries:
 
             refused = turns.put(department, _ANYBODY, COST, len(msg.data), start)
             if refused and turns.answers(department, _ANYBODY):
-                await answer(msg, department, refusal("limit", refused), _JSON)
+                await answer_query(msg, department, refusal("limit", refused))
             return bool(refused)
 
         return heard
@@ -89,8 +89,8 @@ class Queries:
             body = refusal("unavailable", str(told))
         if len(body) > ANSWER_MAX:
             size = f"the answer has {len(body)} bytes, and at most {ANSWER_MAX} fit in a message"
-            body = refusal("limit", f"{size}: request less, or use HTTP")
-        await answer(msg, department, body, _JSON)
+            body = refusal("limit", f"{size}: request less, or use HTTP", status=TOO_LARGE)
+        await answer_query(msg, department, body)
         return len(body)
 
     async def _render(self, what: str, scope: str | None, data: bytes) -> bytes:

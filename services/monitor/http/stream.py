@@ -143,7 +143,7 @@ class Stream:
         mine = sum(1 for listener in self.listeners if listener.user == user)
         if len(self.listeners) >= LISTENERS_MAX or mine >= PER_USER_MAX:
             text = f"{len(self.listeners)} pages listen already, {mine} of them yours; at most {LISTENERS_MAX}, and "
-            raise Fault(503, "limit", f"{text}{PER_USER_MAX} of one user: close some")
+            raise Fault(429, "limit", f"{text}{PER_USER_MAX} of one user: close some")
         if self.listeners:
             self._refresh()  # what the others have not received yet is still to be sent
         else:

@@ -14,10 +14,18 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 
+from schemas import problems
+from schemas.problems import Problem
 from schemas.subjects import is_reply_allowed
 from services.runtime import families_shell
 from services.runtime.log import get_log, message_of
 
+_HEADERS: Final = {  # by whether it is a problem, and JSON
+    (False, True): {"Content-Type": "application/json"},
+    (False, False): {"Content-Type": "application/msgpack"},
+    (True, True): {"Content-Type": problems.JSON},
+    (True, False): {"Content-Type": problems.MSGPACK},
+}
 ANSWER_TIMEOUT_S: Final = 2.0  # `publish` waits only while the outbound buffer is full
 
 REPLIES_DROPPED: Final = families_shell.REPLIES_DROPPED.live(None)
@@ -43,6 +51,17 @@ async def answer(msg: Msg, department: str, payload: bytes, headers: Mapping[str
     return True
 
 
-def refusal(code: str, message: str, field: str | None = None) -> bytes:
-    """The JSON answer to a query that is refused."""
-    return msgspec.json.encode({"ok": False, "error": {"code": code, "field": field, "message": message}})
+async def answer_request(msg: Msg, department: str, message: msgspec.Struct, *, as_json: bool) -> bool:
+    """As `answer`, a message of `schemas.requests`, among them problems."""
+    payload = msgspec.json.encode(message) if as_json else msgspec.msgpack.encode(message)
+    return await answer(msg, department, payload, _HEADERS[isinstance(message, Problem), as_json])
+
+
+async def answer_query(msg: Msg, department: str, payload: bytes) -> bool:
+    """As `answer`, JSON that is what was queried or a problem."""
+    return await answer(msg, department, payload, _HEADERS[problems.is_problem(payload), True])
+
+
+def refusal(code: problems.Code, detail: str, field: str | None = None, status: int | None = None) -> bytes:
+    """The JSON answer to a query that is refused.  `status`: None for the usual one of `code`."""
+    return msgspec.json.encode(problems.problem(code, detail, field, status=status))

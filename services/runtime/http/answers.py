@@ -1,28 +1,39 @@
-"""The form of every error over HTTP: ``{"ok": false, "error": {code, field, message}}``, as the caller reads it.
+"""The form of every error over HTTP: a problem (`schemas.problems`), as the caller reads it.
 
 Rules
-  1. Callers that send MessagePack, or accept nothing but it, get MessagePack; all others JSON.
+  1. Callers that send MessagePack, or accept nothing but it, get MessagePack; all others JSON.  A problem has a content type
+     of its own in either.
   2. Every error is made here, whatever found it: a handler, the router, the parser of HTTP.
-  3. Every answer has the type that it declares (`nosniff`), and no cache on the way keeps it, unless its handler allows it.
+  3. 429 and 503 have `Retry-After`, 401 `WWW-Authenticate`, 405 `Allow`.
+  4. Every answer has the type that it declares (`nosniff`), and no cache on the way keeps it, unless its handler allows it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
+from schemas import problems
+from schemas.problems import Problem, problem
+
 JSON: Final = "application/json"
 MSGPACK: Final = "application/msgpack"
-
+_PACKED: Final = {JSON: MSGPACK, problems.JSON: problems.MSGPACK}
+_IS_PACKED: Final = {kind: packed for pair in _PACKED.items() for kind, packed in zip(pair, (False, True), strict=True)}
+UNAUTHORISED: Final = 401
+PATH_MAX: Final = 200  # characters of a path in a sentence
+LEAST_OF_ERRORS: Final = 400
+_SERVER_ERRORS: Final = 500
 
 SAFE: Final = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 def made_safe(app: web.Application) -> web.Application:
-    """Rule 3, for all answers of `app`."""
+    """Rule 4, for all answers of `app`."""
 
     async def complete(_request: web.Request, answer: web.StreamResponse) -> None:
         for name, value in SAFE.items():
@@ -36,8 +47,8 @@ def wants_msgpack(request: web.BaseRequest) -> bool:
     """Rule 1.  What is accepted counts before what is sent."""
     accepted = [part.partition(";")[0].strip().lower() for part in request.headers.get("Accept", "").split(",")]
     for kind in accepted:
-        if kind in (JSON, MSGPACK):
-            return kind == MSGPACK
+        if kind in _IS_PACKED:
+            return _IS_PACKED[kind]
     sent = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return sent == MSGPACK
 
@@ -46,34 +57,57 @@ def wants_msgpack(request: web.BaseRequest) -> bool:
 async def as_asked(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
     """Rule 1, for whatever a handler answers as JSON.  Streams stay what they are: lines, and server-sent events."""
     given = await handler(request)
-    told = given.body if isinstance(given, web.Response) and given.content_type == JSON else None
+    told = given.body if isinstance(given, web.Response) and given.content_type in _PACKED else None
     if isinstance(told, bytes) and wants_msgpack(request):
         given.body = msgspec.msgpack.encode(msgspec.json.decode(told))
-        given.content_type = MSGPACK
+        given.content_type = _PACKED[given.content_type]
     return given
 
 
-def allowed(error: web.HTTPException) -> dict[str, str]:
-    """The header `Allow` of a 405."""
-    return {"Allow": error.headers["Allow"]} if "Allow" in error.headers else {}
+def problem_answer(shown: Problem, allow: str = "") -> web.Response:
+    """`shown` as JSON, for `as_asked`.  `allow`: the methods that a path has (rule 3)."""
+    return web.Response(
+        body=msgspec.json.encode(shown),
+        status=shown.status,
+        content_type=problems.JSON,
+        headers=_headers(shown, allow),
+    )
 
 
-def answer(request: web.BaseRequest, value: Any, status: int = 200) -> web.Response:
-    """`value` as the caller reads it."""
+def problem_response(request: web.BaseRequest, shown: Problem, allow: str = "") -> web.Response:
+    """`shown` as the caller reads it, where no middleware completes the answer."""
+    answer = problem_answer(shown, allow)
+    answer.headers.update(SAFE)
     if wants_msgpack(request):
-        return web.Response(body=msgspec.msgpack.encode(value), status=status, content_type=MSGPACK, headers=SAFE)
-    return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON, headers=SAFE)
+        answer.body, answer.content_type = msgspec.msgpack.encode(shown), problems.MSGPACK
+    return answer
 
 
-def error_body(code: str, message: str, field: str | None = None) -> bytes:
-    return msgspec.json.encode(_error(code, message, field))
+def not_routed(request: web.BaseRequest, error: web.HTTPException) -> web.Response:
+    """aiohttp's own refusal: no such path, no such method, …"""
+    code: problems.Code = "unknown" if error.status == problems.KINDS["unknown"].status else "invalid"
+    if error.status >= _SERVER_ERRORS:
+        code = "failed"
+    detail = f"{request.method} {request.path[:PATH_MAX]}: {error.reason}"
+    return problem_answer(problem(code, detail, status=error.status), error.headers.get("Allow", ""))
 
 
-def error_response(
-    request: web.BaseRequest, status: int, code: str, message: str, field: str | None = None
-) -> web.Response:
-    return answer(request, _error(code, message, field), status)
+@web.middleware
+async def routed(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+    """Rule 2, of an application whose handlers refuse nothing themselves."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < LEAST_OF_ERRORS:
+            raise
+        return not_routed(request, error)
 
 
-def _error(code: str, message: str, field: str | None) -> dict[str, Any]:
-    return {"ok": False, "error": {"code": code, "field": field, "message": message}}
+def _headers(shown: Problem, allow: str) -> dict[str, str]:
+    """Rule 3."""
+    found = {"Allow": allow} if allow else {}
+    if shown.status == UNAUTHORISED:
+        found["WWW-Authenticate"] = "Bearer"
+    if shown.retry_after_s is not None:
+        found["Retry-After"] = str(max(1, math.ceil(shown.retry_after_s)))
+    return found

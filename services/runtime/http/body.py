@@ -14,6 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
+from schemas.problems import Problem, problem
 from services.runtime.http.body_budget import HELD, Full
 from services.runtime.http.guard import BODY
 from services.runtime.http.server import Connection
@@ -21,13 +22,19 @@ from services.runtime.http.server import Connection
 GRACE_S: Final = 20.0  # for what is small, over a line that loses packets
 RATE_MIN: Final = 128 << 10  # bytes a second: 1 Mbit/s, the upload of a slow DSL line
 
+NO_BODY: Final = 400  # it is not what its headers say
+
 
 class BodyRefused(Exception):
-    """`status`: 400, 408, 413 or 429."""
+    """`status`: 400 (NO_BODY), 408, 413 or 429."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status, self.message = status, message
+
+    def problem(self) -> Problem:
+        """As the caller reads it."""
+        return problem("invalid" if self.status == NO_BODY else "limit", self.message, status=self.status)
 
 
 async def read_body(request: web.Request, max_bytes: int) -> bytes:
@@ -56,7 +63,7 @@ async def read_body(request: web.Request, max_bytes: int) -> bytes:
     except Full as error:
         raise BodyRefused(429, str(error)) from None
     except (web.RequestPayloadError, ValueError):  # its text may quote the body
-        raise BodyRefused(400, "the body is not what its headers say: its length, chunks or compression") from None
+        raise BodyRefused(NO_BODY, "the body is not what its headers say: its length, chunks or compression") from None
     return bytes(found)
 
 

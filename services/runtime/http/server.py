@@ -21,11 +21,14 @@ import asyncio
 import re
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod
 from aiohttp.web_protocol import RequestHandler
 
-from services.runtime.http.answers import error_body, error_response
+from schemas import problems
+from schemas.problems import problem
+from services.runtime.http.answers import problem_response
 from services.runtime.http.given import given
 from services.runtime.http.guard import HEADER, UNREAD, Guard
 
@@ -35,11 +38,11 @@ LINGER_S: Final = (
 )
 UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; no client takes longer for the next byte
 _FULL_TEXT: Final = "too many connections: close some, or try again in a moment"
-_FULL_BODY: Final = error_body("unavailable", _FULL_TEXT)
+_FULL_BODY: Final = msgspec.json.encode(problem("unavailable", _FULL_TEXT))
 _FULL: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: %b\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"
-    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL_BODY), _FULL_BODY)
+    b"Content-Length: %d\r\n\r\n%b" % (problems.JSON.encode(), len(_FULL_BODY), _FULL_BODY)
 )
 _WRONG: Final = {
     "LineTooLong": "its first line or one of its headers is too long",
@@ -165,14 +168,14 @@ class Connection(RequestHandler):
         if status < 500:
             self.guard.malformed(self.peer, exc)
             wrong = f"this is no request of HTTP: {_WRONG.get(type(exc).__name__, _USUALLY)}"
-            answer = error_response(request, status, "invalid", wrong)
+            answer = problem_response(request, problem("invalid", wrong, status=status))
             if isinstance(exc, BadHttpMethod) and (method := _METHOD.search(exc.message)):
                 wrong = f"there is no method {method[1]} here; there are {METHODS}"
-                answer = error_response(request, 405, "invalid", wrong)
-                answer.headers["Allow"] = METHODS
+                answer = problem_response(request, problem("invalid", wrong, status=405), METHODS)
         else:
             self.guard.failed("request failed", exc, method=request.method, path=request.path)
-            answer = error_response(request, status, "unavailable", "internal error; the server's log has the details")
+            wrong = "internal error; the server's log has the details"
+            answer = problem_response(request, problem("failed", wrong))
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer is sent: it ends here")
         answer.force_close()

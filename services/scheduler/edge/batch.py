@@ -26,10 +26,11 @@ from nats.aio.msg import Msg
 
 from schemas import queries, subjects
 from schemas.facts import Fact
+from schemas.problems import TOO_LARGE
 from schemas.validation import Malformed
 from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
-from services.runtime.broker.reply import answer, refusal
+from services.runtime.broker.reply import answer_query, refusal
 from services.runtime.service import Edge, Service
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.edge import plugins, reports
@@ -42,7 +43,6 @@ from services.scheduler.lookahead.why import QUEUE_MAX, explained, queue_view, w
 
 QUERY_MAX_BYTES: Final = 4096
 ASKING_MAX: Final = 64  # people who look at the same moment; each may have to wait for a second
-_JSON: Final = {"Content-Type": "application/json"}
 
 
 class _Query(NamedTuple):
@@ -84,7 +84,7 @@ class BatchEdge(Edge):
         if not self.service.is_leader:
             return
         if len(self._tasks) >= ASKING_MAX:
-            await answer(msg, self.department, refusal("limit", "too many ask: ask again in a few seconds"), _JSON)
+            await answer_query(msg, self.department, refusal("limit", "too many ask: ask again in a few seconds"))
             return
         task = asyncio.create_task(self._tell(msg))
         self._tasks.add(task)
@@ -92,7 +92,7 @@ class BatchEdge(Edge):
 
     async def _tell(self, msg: Msg) -> None:
         told = await self.answered(msg.subject.rsplit(".", 1)[1], msg.data)
-        await answer(msg, self.department, told, _JSON)
+        await answer_query(msg, self.department, told)
 
     async def answered(self, what: str, data: bytes) -> bytes:
         """The answer to query `what`, as JSON."""
@@ -101,7 +101,7 @@ class BatchEdge(Edge):
         if query is None:
             return refusal("unknown", f"there is no query {what!r}; known: {', '.join(sorted(self._queries))}")
         if len(data) > query.bytes_max:
-            return refusal("limit", f"a query has at most {query.bytes_max} bytes")
+            return refusal("limit", f"a query has at most {query.bytes_max} bytes", status=TOO_LARGE)
         try:
             return await query.ask(core, data, self.service.now())
         except Malformed as wrong:

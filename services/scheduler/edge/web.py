@@ -34,7 +34,7 @@ from services.domain.custody.meta import Meta
 from services.domain.exits import Stop
 from services.domain.refusal import Refused
 from services.domain.text import sentence
-from services.runtime.broker.reply import answer, refusal
+from services.runtime.broker.reply import answer_query, refusal
 from services.runtime.callers.audit import Recorder
 from services.runtime.service import Edge, Service
 from services.runtime.signal_line import Heard, Message, SignalLine
@@ -51,7 +51,6 @@ FACT_EVERY_S: Final = 1.0  # DESIGN §2: condensed into at most one fact a secon
 HURRY_EVERY_S: Final = 0.1  # a claim that rises with every signal
 WHOLE_S: Final = 0.9  # a second of a publisher's timer may be a little short
 NOBODY: Final = CloudConfig(name="", departments=())  # before the first configuration is adopted
-_JSON: Final = {"Content-Type": "application/json"}
 
 
 class WebEdge(Edge):
@@ -223,7 +222,7 @@ class WebEdge(Edge):
 
     async def _on_query(self, msg: Msg) -> None:
         if self.service.is_leader:
-            await answer(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1]), _JSON)
+            await answer_query(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1]))
 
     def render(self, what: str) -> bytes:
         core, now = self._core(), self.service.now()

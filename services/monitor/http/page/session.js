@@ -45,7 +45,7 @@ export async function ask(path, options) {
     skew_s = Math.abs(apart) > SKEW_S ? apart : 0;
   }
   const body = answer.status === 204 ? {} : await answer.json().catch(broken);
-  if (!answer.ok) throw new Refused(answer.status, body?.error?.message ?? `The monitor answered ${answer.status}.`);
+  if (!answer.ok) throw new Refused(answer.status, body?.detail ?? `The monitor answered ${answer.status}.`);
   return body;
 }
 
