@@ -82,7 +82,7 @@ def test_what_was_used_adds_up_and_a_monitor_made_anew_says_the_same(cloud: Clou
     assert hpc["hosts_given_back"] + hpc["hosts_seized"] >= 1  # its own load on a busy machine may make web want more
     assert web["borrowed_s"] > 0
     text = cloud.ok("usage")
-    assert re.search(r" UTC \(\d+s\): [\d.]+ hosts with [\d.]+ cores on average", text)  # at first there were none
+    assert re.search(r"Z \(\d+s\): [\d.]+ hosts with [\d.]+ cores on average", text)  # at first there were none
     assert "core-hours of work to web." in text
 
     rows = cloud.ok("usage", "--by", "user", "--csv").splitlines()[1:]
