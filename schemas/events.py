@@ -13,19 +13,20 @@ from __future__ import annotations
 import msgspec
 
 from schemas.facts import Fact
+from schemas.times import Time
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A fact, as it is published.  `v`: version of this form; `id`: `<position>.<index>`: an event that is delivered twice
     has the same id; `position`: number of the envelope in the journal; `index`: number of the fact in its envelope; `at`:
-    time of the decision, UTC seconds; `kind`: which fact it is, as `noun.verb`; `department`: the department that it
+    time of the decision; `kind`: which fact it is, as `noun.verb`; `department`: the department that it
     concerns, or `site`; `writer`: the service that wrote the fact; `fact`: the fact; its fields depend on the kind."""
 
     v: int = 1
     id: str
     position: int
     index: int
-    at: float
+    at: Time
     kind: str
     department: str
     writer: str = ""

@@ -5,6 +5,7 @@ Host node-2 runs job 17 of department hpc; department web gets busy, node-2 goes
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -231,7 +232,9 @@ QUERIES: Final[dict[str, msgspec.Struct]] = {
     "monitor.department": q.AllOfIt(),
     "monitor.releases": q.AllOfIt(),
     "monitor.overview": q.AllOfIt(),
-    "monitor.usage": q.UsageAsked(by="user", since=AT, until=AT + 86_400),
+    "monitor.usage": q.UsageAsked(
+        by="user", since=datetime.fromtimestamp(AT, UTC), until=datetime.fromtimestamp(AT + 86_400, UTC)
+    ),
     "scheduler.why": q.WhyAsked(job="17"),
     "scheduler.queue": q.QueueAsked(limit=100),
     "scheduler.start": q.StartAsked(jobs=("17",)),
@@ -295,7 +298,7 @@ def event(fact: f.Fact, index: int = 0) -> Event:
         id=f"1203.{index}",
         position=1203,
         index=index,
-        at=AT,
+        at=datetime.fromtimestamp(AT, UTC),
         kind=f.kind_of(fact),
         department=department,
         writer="provisioner",

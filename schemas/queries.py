@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Meta
 
 from schemas.reasons import Reason
-from schemas.requests_base import Instant
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
+from schemas.times import Time
 from schemas.validation import UNREADABLE, misfit, unreadable
 
 Service: TypeAlias = Literal["monitor", "scheduler"]
@@ -57,13 +57,13 @@ class StartAsked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UsageAsked(msgspec.Struct, frozen=True, kw_only=True):
-    """What was used in a period.  `by`: what a row of the answer stands for; `since`: start of the period, UTC seconds; null:
-    when the cloud began; `until`: end of the period, UTC seconds; null: now; `department`: for operators, only this
+    """What was used in a period.  `by`: what a row of the answer stands for; `since`: start of the period; null:
+    when the cloud began; `until`: end of the period; null: now; `department`: for operators, only this
     department; others get their own."""
 
     by: UsageBy = "department"
-    since: Instant | None = None
-    until: Instant | None = None
+    since: Time | None = None
+    until: Time | None = None
     department: str | None = None
 
 

@@ -20,6 +20,11 @@ def iso(instant: object) -> str | None:
     return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def exact(instant: float) -> str:
+    """UTC seconds to the millisecond, as answers have times: ``2026-02-03T04:05:06.789Z``."""
+    return datetime.fromtimestamp(round(instant, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def seconds(instant: object) -> float | None:
     """UTC seconds of an ISO 8601 text, or of a number.  A text without an offset is in UTC."""
     if isinstance(instant, int | float):

@@ -25,6 +25,7 @@ from typing import Any, Final
 
 import msgspec
 
+from schemas import units
 from services.runtime.config.prices import BESIDE, CREDITS, NAMES, USED, Prices
 
 HOUR_MS: Final = 3_600_000
@@ -67,7 +68,7 @@ class Bill(msgspec.Struct, kw_only=True):
 
 def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
     """The bill of one day; `told`: what the monitor says of it."""
-    day = round(told["day"] * 1000)
+    day = milliseconds(told["day"])
     sums: dict[tuple[str, ...], tuple[int, int]] = {}
     bill = Bill()
     for some, unit, pers, hour, cores_ms, hosts_ms in _pieces(told):
@@ -89,19 +90,26 @@ def of_day(prices: Prices, told: dict[str, Any]) -> Bill:
 def _pieces(told: dict[str, Any]) -> Iterator[tuple[dict[str, str], str, tuple[str, ...], int, int, int]]:
     """(of whom, unit, kinds of price, hour, milliseconds of cores or of what has a price beside them, host-milliseconds)."""
     for a in told["attempts"]:
-        hosts = len(a["hosts"].split(","))
-        for hour, length in hours(a["from_ms"], a["until_ms"]):
+        hosts = len(a["hosts"])
+        for hour, length in hours(milliseconds(a["from_at"]), milliseconds(a["until_at"])):
             yield a, a["unit"], USED, hour, a["cores"] * length, hosts * length
             for per, field in BESIDE.items():
                 if a[field]:
                     yield a, a["unit"], (per,), hour, a[field] * length, 0
     for loss in told["losses"]:
-        yield loss, loss["unit"], ("lost_core_hour",), loss["at_ms"] // HOUR_MS * HOUR_MS, loss["core_ms"], 0
+        hour = milliseconds(loss["at"]) // HOUR_MS * HOUR_MS
+        yield loss, loss["unit"], ("lost_core_hour",), hour, round(loss["core_s"] * 1000), 0
     for had in told["holding"]:
-        of, hour = {"department": had["department"]}, had["begin_ms"]
-        yield of, "", ("own_host_hour",), hour, 0, had["held_ms"] - had["borrowed_ms"]  # rule 5
-        yield of, "", ("borrowed_host_hour",), hour, 0, had["borrowed_ms"]
-        yield of, "", ("lent_host_hour",), hour, 0, had["lent_ms"]
+        of, hour = {"department": had["department"]}, milliseconds(had["begin_at"])
+        held, borrowed, lent = (round(had[name] * 1000) for name in ("held_s", "borrowed_s", "lent_s"))
+        yield of, "", ("own_host_hour",), hour, 0, held - borrowed  # rule 5
+        yield of, "", ("borrowed_host_hour",), hour, 0, borrowed
+        yield of, "", ("lent_host_hour",), hour, 0, lent
+
+
+def milliseconds(at: str) -> int:
+    """Of a time as answers have it."""
+    return round((units.seconds(at) or 0.0) * 1000)
 
 
 def hours(since: int, until: int) -> Iterator[tuple[int, int]]:

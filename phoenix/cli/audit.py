@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     chosen = {"user": args.user, "department": args.department, "kind": args.kind, "outcome": args.outcome}
     if args.since is not None:
         since = period.instant("--since", args.since, time.time())
-        end, found = print_since(client, {**chosen, "since": since}, args)
+        end, found = print_since(client, {**chosen, "since": units.when(since)}, args)
     else:
         answer = client.get("/v1/audit", limit=args.last or LAST, **chosen)
         _print(answer["records"], args.json)
@@ -118,7 +118,7 @@ def render(record: dict[str, Any]) -> str:
     else:
         came = f"refused ({record.get('code')}): {record.get('message', '')}"
     left = f"; {record['left_out']} more refusals were not recorded" if record.get("left_out") else ""
-    return f"{units.iso(record['at'])}  {who}{role}  {what}  from {source}: {came}{left}"
+    return f"{units.iso(units.seconds(record['at']))}  {who}{role}  {what}  from {source}: {came}{left}"
 
 
 def _print(records: list[dict[str, Any]], as_json: bool) -> None:

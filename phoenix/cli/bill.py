@@ -80,11 +80,11 @@ def run(args: argparse.Namespace) -> int:
     prices, table = local or _served(client)
     asked, began = Asked(days, prices, table), 0.0
     for day in days:
-        told = client.get("/v1/billable", day=day / 1000, department=args.department)
+        told = client.get("/v1/billable", day=units.exact(day / 1000), department=args.department)
         bill.add(of_day(prices, told))
-        began = told["began"]
+        began = units.seconds(told["began"]) or 0.0
         if not told["over"]:
-            asked.so_far[day] = told["until"]
+            asked.so_far[day] = units.seconds(told["until"]) or 0.0
     if args.department and not bill.lines and not bill.unpriced_ms:
         where.check_department(args.department)  # not before: one that was removed has its past
     for note in _notes(bill, asked, began, in_head=not (args.json or args.csv)):

@@ -65,7 +65,7 @@ def _troubles(one: dict[str, Any]) -> list[str]:
     return [
         f"{name}: {told['sentence']}; see phoenix why {name}"
         for told in one.get("troubles") or ()
-        if told["code"] not in OF_JOURNAL
+        if told["reason"]["code"] not in OF_JOURNAL
     ]
 
 

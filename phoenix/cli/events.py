@@ -141,7 +141,7 @@ def _after_gap(error: CliError, after: int) -> int:
 def render(event: dict[str, Any]) -> str:
     """One line: when, what, to whom, why."""
     instant = event.get("at")
-    clock = (units.iso(instant) or "") if instant is not None else ""
+    clock = _second(instant)
     body = event.get("fact") if isinstance(event.get("fact"), dict) else event.get("data")
     details = {
         **(body if isinstance(body, dict) else {}),
@@ -158,6 +158,10 @@ def render(event: dict[str, Any]) -> str:
     why = f"  ({sentences.sentence(reason)})" if reason else ""
     kind = details.get("kind", "?")
     return f"{clock}  {kind:<18} {details.get('department') or details.get('dept') or '-':<10} {words}{why}"
+
+
+def _second(instant: object) -> str:
+    return units.iso(units.seconds(instant)) or ""
 
 
 def _is_telling(key: str, value: object) -> bool:
@@ -190,7 +194,7 @@ def spoken(event: dict[str, Any]) -> str:
     """One line: when, and what happened in a sentence."""
     fact, at = event.get("fact"), event.get("at")
     sentence = facts.told(str(event.get("kind")), fact if isinstance(fact, dict) else {}, event.get("department") or "")
-    return f"{units.iso(at) or ''}  {sentence}"
+    return f"{_second(at)}  {sentence}"
 
 
 def _print(event: dict[str, Any], args: argparse.Namespace) -> None:

@@ -67,7 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--limit", "-l", type=count, default=LIMIT, metavar="N", help=f"at most N jobs (default: {LIMIT})"
     )
     parser.add_argument("--all", "-a", action="store_true", help="all of them")
-    parser.add_argument("--cursor", metavar="C", help="continue after an earlier answer (the cursor of --json)")
+    parser.add_argument("--after", metavar="C", help="the page behind an earlier one (its `next` in --json)")
     parser.add_argument("--csv", action="store_true", help="as CSV, times in UTC, durations in seconds")
 
 
@@ -77,13 +77,13 @@ def run(args: argparse.Namespace) -> int:
             raise mistyped(f"history has no {args.verb!r}", suggest.hint(args.verb, ("rebuild",)))
         data = cloud.data_dir(args)
         return history_rebuild.run(data, Path(cloud.describe(data)["config"]))
-    found, cursor = _fetch(args)
+    found, following = _fetch(args)
     if args.json:
-        printing.json({"jobs": found, "cursor": cursor})
+        printing.json({"jobs": found, "next": following})
     elif args.csv:
         _write_csv(found)
     else:
-        printing.text(render(found, more=cursor is not None))
+        printing.text(render(found, more=following is not None))
     return 0
 
 
@@ -94,15 +94,15 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
             raise mistyped(f"--state: {state!r} is no state", suggest.hint(state, STATES))
     where = cloud.find(args)
     asked: dict[str, Any] = {"department": args.department, "user": args.user, "state": args.state, "name": args.name}
-    asked |= {"host": args.host, "since": since, "until": until, "sort": args.sort}
+    asked |= {"host": args.host, "since": units.when(since), "until": units.when(until), "sort": args.sort}
     asked |= {"order": "ascending" if args.ascending else None}
-    client, found, cursor = where.operator(), [], args.cursor
+    client, found, following = where.operator(), [], args.after
     left = sys.maxsize if args.all else args.limit
     while True:
-        answer = client.get("/v1/history", **asked, limit=min(PAGE, left), cursor=cursor)
+        answer = client.get("/v1/history", **asked, limit=min(PAGE, left), after=following)
         found += answer["jobs"]
-        left, cursor = left - len(answer["jobs"]), answer["cursor"]
-        if cursor is None or left <= 0:
+        left, following = left - len(answer["jobs"]), answer["next"]
+        if following is None or left <= 0:
             break
     if args.department and not found:
         where.check_department(args.department)  # not before: what is no longer of the cloud has a history
@@ -110,7 +110,7 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
         where.check_user(args.user)
     if args.host and not found:
         where.check_host(args.host)
-    return found, cursor
+    return found, following
 
 
 def render(jobs: list[dict[str, Any]], *, more: bool = False) -> str:

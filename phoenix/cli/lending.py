@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from phoenix.cli import cloud, printing, tables, units
@@ -85,5 +85,5 @@ def _sentences(answer: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _when(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).strftime("%a %H:%M")
+def _when(at: str) -> str:
+    return datetime.fromisoformat(at).strftime("%a %H:%M")

@@ -125,7 +125,7 @@ def _row(line: list[Any], now: float) -> tuple[str, ...]:
         shown(state),
         str(nodes),
         str(cores),
-        "" if started is None else units.span(now - started),
+        "" if started is None else units.span(now - (units.seconds(started) or now)),
         _hosts(where) if isinstance(where, list) else f"({_reason(where, now)})",
     )
 

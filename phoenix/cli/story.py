@@ -34,7 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     name, kind = named(args.entity)
     since = None if args.since is None else instant("--since", args.since, time.time())
-    answer = cloud.find(args).operator().get(f"/v1/story/{quote(name)}", kind=kind, limit=args.last, since=since)
+    answer = (
+        cloud.find(args).operator().get(f"/v1/story/{quote(name)}", kind=kind, limit=args.last, since=units.when(since))
+    )
     printing.answer(answer, render, as_json=args.json)
     return 0
 

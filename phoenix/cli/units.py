@@ -17,10 +17,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from schemas.units import count as count
+from schemas.units import exact as exact
 from schemas.units import iso as iso
 from schemas.units import seconds as seconds
 from schemas.units import some as some
 from schemas.units import span as span
+
+
+def when(instant: float | None) -> str | None:
+    """UTC seconds as a request has them; None stays None."""
+    return None if instant is None else exact(instant)
+
 
 _SECONDS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SUFFIXED: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")

@@ -68,14 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     since, until = span(args.since, args.until, time.time())
     where = cloud.find(args)
-    asked = {"by": args.by, "department": args.department, "since": since, "until": until}
+    asked = {"by": args.by, "department": args.department, "since": units.when(since), "until": units.when(until)}
     answer = where.operator().get("/v1/usage", **asked)
     if args.department and not any(one["held_s"] or one["submitted"] for one in answer["departments"]):
         where.check_department(args.department)  # not before: one that was removed has its past
     if note := _before(answer, until) or _rounded(answer, since, until):
         print(f"phoenix: {note}", file=sys.stderr)
     if args.json:
-        printing.json({**answer, **{name: units.iso(answer[name]) for name in ("since", "until", "began")}})
+        printing.json(answer)
     elif args.csv:
         _write_csv(answer)
     else:
@@ -85,17 +85,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _before(answer: dict[str, Any], until: float | None) -> str:
     """A period before everything."""
-    began = answer["began"]
+    began = _at(answer, "began")
     return f"the cloud began at {units.iso(began)}" if until is not None and until <= began else ""
 
 
 def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -> str:
     """Rule 1, if the period is longer than the one asked for."""
     parts = []
-    if since is not None and answer["since"] < since - 1.0:
-        parts.append(f"begins at {units.iso(answer['since'])}, not at {units.iso(since)}")
-    if until is not None and answer["until"] > until + 1.0:
-        parts.append(f"ends at {units.iso(answer['until'])}, not at {units.iso(until)}")
+    first, last = _at(answer, "since"), _at(answer, "until")
+    if since is not None and first < since - 1.0:
+        parts.append(f"begins at {units.iso(first)}, not at {units.iso(since)}")
+    if until is not None and last > until + 1.0:
+        parts.append(f"ends at {units.iso(last)}, not at {units.iso(until)}")
     kept = "sums are kept by the hour, and by the day where they are old"
     return f"{kept}: this {' and '.join(parts)}" if parts else ""
 
@@ -104,7 +105,7 @@ def _rounded(answer: dict[str, Any], since: float | None, until: float | None) -
 
 
 def render(answer: dict[str, Any]) -> str:
-    if answer["until"] <= answer["since"]:
+    if _at(answer, "until") <= _at(answer, "since"):
         return "there is no data for that time"
     hours = _form(answer["site"]["cores_s"])
     parts = [_sentence(answer, hours)]
@@ -119,7 +120,7 @@ def render(answer: dict[str, Any]) -> str:
 
 def _sentence(answer: dict[str, Any], hours: Form) -> str:
     """The period and the capacity."""
-    since, until, site = answer["since"], answer["until"], answer["site"]
+    since, until, site = _at(answer, "since"), _at(answer, "until"), answer["site"]
     seconds, usable = until - since, _there(site)
     hosts, cores = usable / seconds, site["cores_s"] / seconds
     return (
@@ -258,7 +259,7 @@ def _claimant(to: str) -> str:
 def _write_csv(answer: dict[str, Any]) -> None:
     """Rows of the chosen kind, in seconds; columns are the keys of --json."""
     rows: list[dict[str, Any]] = answer["departments"] if answer["by"] == "department" else answer["rows"]
-    period = {"since": units.iso(answer["since"]), "until": units.iso(answer["until"])}
+    period = {name: answer[name] for name in ("since", "until")}
     columns = list(dict.fromkeys(key for row in rows for key in row)) or ["department"]
     flat = ({key: _flat(value) for key, value in row.items()} for row in rows)
     printing.table([*period, *columns], (period | row for row in flat))
@@ -271,6 +272,11 @@ def _flat(value: object) -> object:
 
 
 # ----------------------------------------------------------------------------------------------------------------- numbers
+
+
+def _at(answer: dict[str, Any], name: str) -> float:
+    """A time of the answer, UTC seconds."""
+    return units.seconds(answer[name]) or 0.0
 
 
 def _form(whole_s: float) -> Form:

@@ -227,7 +227,7 @@ def _progress(envelopes: int) -> None:
 
 def _lines(client: Client, since: float) -> Iterator[bytes]:
     """To the present: jobs that ran at the period's end may have ended since, and told how long they take."""
-    yield from client.lines("/v1/record", since=since)
+    yield from client.lines("/v1/record", since=units.when(since))
 
 
 # ---------------------------------------------------------------------------------------------------------------- notes

@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         if error.code == UNREACHABLE:
             health_notes.tell(where)
         raise
-    if "told" in answer:  # of a host, or a batch department
+    if "reasons" not in answer:  # of a host, or a batch department
         printing.answer(answer, render_told, as_json=args.json)
         return 0
     return _of_scheduler(where, answer, name, args.json)
@@ -62,10 +62,10 @@ def _of_scheduler(where: cloud.Cloud, answer: dict[str, Any], name: str, as_json
 def render_told(answer: dict[str, Any]) -> str:
     """A host, or a batch department: sentences, and the last decisions."""
     lines = [f"{answer['what']} {answer['name']}:"]
-    for rank, word in enumerate(answer["told"], 1):
-        lines.append(f"  {rank}. {sentences.capital(word['sentence'])}")
-        if word.get("remedy"):
-            lines.append(f"     To change it: {word['remedy']}")
+    for rank, (sentence, remedy) in enumerate(zip(answer["sentences"], answer["remedies"], strict=True), 1):
+        lines.append(f"  {rank}. {sentence}")
+        if remedy:
+            lines.append(f"     To change it: {remedy}")
     if answer["what"] == "host" and answer.get("moves"):
         lines.append("  Its last moves (phoenix story has all):")
         lines += [f"    {step['at']}  {step['sentence']}" for step in answer["moves"]]

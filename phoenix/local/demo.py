@@ -33,6 +33,7 @@ from phoenix.local.programs import program
 from phoenix.local.stack_layout import layout
 from phoenix.local.stack_settings import Balancer
 from phoenix.local.supervisor import StartError, Supervisor
+from schemas.units import exact
 from services.runtime.broker import credentials
 
 CLOUD: Final = Path(__file__).with_name("demo_cloud.toml")
@@ -111,8 +112,8 @@ async def play(up: Supervisor, day_s: float, show: Show) -> demo_report.Day:
         jobs = await _each(submitted, lambda job: operator.get(f"/v1/jobs/{job}"))
         outputs = await _each(submitted, lambda job: operator.text(f"/v1/jobs/{job}/output?stream=stdout"))
         ended_at = time.time()
-        timeline = (await operator.get("/v1/summary?since=0"))["timeline"]
-        summary = {**await operator.get(f"/v1/summary?since={began_at}"), "timeline": timeline}
+        timeline = (await operator.get("/v1/summary"))["timeline"]
+        summary = {**await operator.get(f"/v1/summary?since={exact(began_at)}"), "timeline": timeline}
         last = {job: (text.rstrip().splitlines() or [""])[-1] for job, text in outputs.items()}
         return demo_report.Day(submitted, jobs, last, summary, people.seen, began_at, ended_at, up.settings.balancer)
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from phoenix.local.demo_load import Web
 from phoenix.local.stack_settings import Balancer
+from schemas.units import seconds
 
 COLOURS: Final = {"hpc": "#3b6fb6", "web": "#d9822b", "(free)": "#d8d8d8", "(draining)": "#8c8c8c", "(lost)": "#b03030"}
 BALANCERS: Final = {
@@ -112,7 +113,7 @@ def _last(day: Day, owner: str) -> int:
 
 def owners_over_time(day: Day) -> list[tuple[float, dict[str, int]]]:
     """(seconds since the day began, hosts by owner): from 0 to the day's end, including holders from before it began."""
-    timeline = [(float(at), dict(owners)) for at, owners in day.summary.get("timeline") or []]
+    timeline = [(seconds(one["at"]) or 0.0, dict(one["owners"])) for one in day.summary.get("timeline") or []]
     before = [owners for at, owners in timeline if at <= day.began_at]
     found = [(0.0, before[-1])] if before else []
     found += [(at - day.began_at, owners) for at, owners in timeline if day.began_at < at < day.ended_at]

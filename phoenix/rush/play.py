@@ -27,6 +27,7 @@ from phoenix.rush.eyes import Eyes, process_cpu_s, process_wait_s
 from phoenix.rush.recording import Batch, Recording
 from phoenix.rush.setting import Setting, Variant, ideal
 from phoenix.rush.site import BATCH, PHOENIX, Site, SiteError, site
+from schemas.units import seconds
 
 Tell = Callable[[str], None]
 READY_S: Final = 60.0
@@ -88,7 +89,9 @@ async def play(
             cpu_s={**cpu_s, "phoenix load": round(results.generator.cpu_share * results.seconds, 3)},
             wait_s=wait_s,
             batch=_difference(before[0].batch, after.batch),
-            timeline=tuple((at, owners) for at, owners in (await where.get("/v1/summary", since=0))["timeline"]),
+            timeline=tuple(
+                (seconds(one["at"]) or 0.0, one["owners"]) for one in (await where.get("/v1/summary"))["timeline"]
+            ),
             events=tuple(events),
             events_since=events_since,
         )

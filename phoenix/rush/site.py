@@ -17,6 +17,7 @@ import aiohttp
 import orjson
 
 from phoenix.rush.setting import DOWN_WINDOW_S, TARGET, THRESHOLD_WINDOW_S, Balancer, Setting, Variant
+from schemas.units import seconds
 from services.runtime.log import message_of
 
 PHOENIX: Final = (sys.executable, "-m", "phoenix.cli")
@@ -167,6 +168,8 @@ class Site:
                     raise
                 found, after, cut = [], gone.oldest, True
                 continue
+            for event in page:
+                event["at"] = seconds(event["at"])
             if not page:
                 return found, float(found[0]["at"]) if cut and found else 0.0
             found += page

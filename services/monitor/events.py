@@ -35,6 +35,7 @@ from nats.js.errors import NotFoundError
 
 from schemas import facts as f
 from schemas import subjects
+from schemas.units import exact
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.monitor.parts import Parts, Work
@@ -115,7 +116,7 @@ class Publisher:
             "id": f"{meta.position}.{meta.index}",
             "position": meta.position,
             "index": meta.index,
-            "at": meta.at,
+            "at": exact(meta.at),
             "kind": kind,
             "department": dept,
             "writer": meta.writer,

@@ -11,8 +11,11 @@ from aiohttp import web
 
 from phoenix.local import demo, demo_report
 from phoenix.local.demo_load import Researchers, Web, people_at
+from schemas.units import exact
 
-TIMELINE = [[100.0, {"hpc": 15, "web": 1}], [110.0, {"hpc": 8, "web": 8}], [120.0, {"hpc": 15, "web": 1}]]
+TIMELINE = [
+    {"at": exact(at), "owners": {"hpc": hpc, "web": 16 - hpc}} for at, hpc in ((100.0, 15), (110.0, 8), (120.0, 15))
+]
 
 
 def day(**changed: Any) -> demo_report.Day:

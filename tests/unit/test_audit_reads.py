@@ -52,7 +52,7 @@ async def house(tmp_path: Path, stream: Stream) -> AsyncIterator[House]:
     ("user", "query", "status"),
     [
         ("oscar", "", 503),  # allowed; the broker does not answer
-        ("oscar", "?department=hpc&user=alice&kind=job.&outcome=refused&since=5", 503),
+        ("oscar", "?department=hpc&user=alice&kind=job.&outcome=refused&since=1970-01-01T00:00:05Z", 503),
         ("oscar", "?department=operators", 503),
         ("oscar", "?department=site", 503),
         ("oscar", "?department=hcp", 404),
@@ -76,7 +76,7 @@ async def test_a_manager_reads_the_departments_and_an_operator_everything(house:
         ("mona", ""),
         ("oscar", ""),
         ("oscar", "?department=web&outcome=granted"),
-        ("mona", "?since=5"),
+        ("mona", "?since=1970-01-01T00:00:05Z"),
     ):
         await house.get(f"/v1/audit{query}", **bearer(user))
     assert stream.read == [

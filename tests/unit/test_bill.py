@@ -16,6 +16,7 @@ from phoenix.cli import printing
 from phoenix.cli.bill import Asked, _notes, _plain, period, render
 from phoenix.cli.errors import CliError
 from schemas.size import Size
+from schemas.units import exact
 from services.runtime.config import prices as price_table
 from services.runtime.config.prices import Unusable, parse
 
@@ -43,21 +44,25 @@ amount = "1"
 """
 
 
+def at(milliseconds: int) -> str:
+    return exact(milliseconds / 1000)
+
+
 def attempt(begin_h: float, end_h: float, cores: int = 4, **fields: Any) -> dict[str, Any]:
     of = {"unit": "1", "attempt": 1, "department": "hpc", "user": "ann", "service": "", "lease": "", "quality": ""}
-    times = {"from_ms": MONDAY + round(begin_h * HOUR_MS), "until_ms": MONDAY + round(end_h * HOUR_MS)}
-    return {**of, **Size(cores).fields(), "hosts": "h1,h2", **times, **fields}
+    times = {"from_at": at(MONDAY + round(begin_h * HOUR_MS)), "until_at": at(MONDAY + round(end_h * HOUR_MS))}
+    return {**of, **Size(cores).fields(), "hosts": ["h1", "h2"], **times, **fields}
 
 
 def day(*attempts: dict[str, Any], losses: Any = (), holding: Any = ()) -> dict[str, Any]:
     told = {"attempts": list(attempts), "losses": list(losses), "holding": list(holding)}
-    return {"day": MONDAY / 1000, "kinds": {"hpc": "batch", "web": "web"}, **told}
+    return {"day": at(MONDAY), "kinds": {"hpc": "batch", "web": "web"}, **told}
 
 
 def held(held_h: int, borrowed_h: int, lent_h: int, department: str = "hpc", hour: int = 0) -> dict[str, Any]:
-    spans = {"held_ms": held_h, "borrowed_ms": borrowed_h, "lent_ms": lent_h}
-    spans = {name: hours * HOUR_MS for name, hours in spans.items()}
-    return {"department": department, "begin_ms": MONDAY + hour * HOUR_MS, **spans}
+    spans = {"held_s": held_h, "borrowed_s": borrowed_h, "lent_s": lent_h}
+    spans = {name: hours * 3600.0 for name, hours in spans.items()}
+    return {"department": department, "begin_at": at(MONDAY + hour * HOUR_MS), **spans}
 
 
 def test_gpus_have_a_price_of_their_own_beside_that_of_cores() -> None:
@@ -81,7 +86,7 @@ def test_hours_are_priced_where_they_begin() -> None:
 
 
 def test_credits_have_a_minus_and_name_their_job_or_department() -> None:
-    lost = {**attempt(0, 0), "claimant": "web", "at_ms": MONDAY, "core_ms": 3 * HOUR_MS}
+    lost = {**attempt(0, 0), "claimant": "web", "at": at(MONDAY), "core_s": 3 * 3600.0}
     bill = of_day(parse(TABLE), day(losses=[lost], holding=[held(3, 0, 2)]))
     assert [(x.name, x.unit, x.amount) for x in bill.lines] == [
         ("lent", "", Decimal("-2.00")),
@@ -168,8 +173,8 @@ def test_a_price_is_valid_from_the_beginning_of_a_day_to_that_of_another(days: i
 def test_what_is_taken_back_has_the_price_of_its_loss() -> None:
     table = DATED.replace("core_hour", "lost_core_hour")
     of = {**attempt(0, 0), "claimant": "web"}
-    back = {**of, "at_ms": MONDAY - 1, "core_ms": -HOUR_MS}  # it was lost on Sunday
-    bill = of_day(parse(table), day(losses=[back, {**of, "at_ms": MONDAY, "core_ms": HOUR_MS}]))
+    back = {**of, "at": at(MONDAY - 1), "core_s": -3600.0}  # it was lost on Sunday
+    bill = of_day(parse(table), day(losses=[back, {**of, "at": at(MONDAY), "core_s": 3600.0}]))
     assert [(x.quantity_ms, x.amount) for x in bill.lines] == [(-HOUR_MS, 1), (HOUR_MS, -2)]
 
 

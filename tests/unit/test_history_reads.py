@@ -53,9 +53,9 @@ def test_pages_are_the_whole_in_order_and_none_comes_twice(written: Written, sor
     whole, pages, cursor = units(asked(written, **order)), [], None
     assert len(whole) == len(set(whole)) == 10
     for _ in range(4):
-        page = asked(written, **order, limit=3, cursor=cursor)
+        page = asked(written, **order, limit=3, after=cursor)
         pages += units(page)
-        cursor = page["cursor"]
+        cursor = page["next"]
     assert (pages, cursor) == (whole, None)
 
 
@@ -76,13 +76,13 @@ def test_pages_are_of_the_first_ones_moment_whatever_happens_meanwhile(sort: str
     whole = units(asked(written, **order))
     page = asked(written, **order, limit=3)
     pages = units(page)
-    while page["cursor"]:
+    while page["next"]:
         world.now += 50.0
         if running:
             world.report(running.pop(), exit=0)
         world.submit(user="bob", name="late", cores=1)
         world.settle()
-        page = asked(written.fold(world), **order, limit=3, cursor=page["cursor"])
+        page = asked(written.fold(world), **order, limit=3, after=page["next"])
         pages += units(page)
     assert pages == whole
 
@@ -116,13 +116,13 @@ def test_a_job_is_of_a_period_if_it_was_there_in_it(written: Written) -> None:
 
 
 def test_a_cursor_of_another_order_is_refused(written: Written) -> None:
-    cursor = asked(written, limit=1)["cursor"]
+    cursor = asked(written, limit=1)["next"]
     with pytest.raises(ValueError, match="of another order: submitted, descending"):
-        asked(written, cursor=cursor, sort="wait")
+        asked(written, after=cursor, sort="wait")
     large = base64.urlsafe_b64encode(f'["submitted",false,{10**25},"1",0]'.encode()).decode()
     for nonsense in ("x", "AAAA", "é", large):
-        with pytest.raises(ValueError, match="cursor"):
-            asked(written, cursor=nonsense)
+        with pytest.raises(ValueError, match="next"):
+            asked(written, after=nonsense)
 
 
 def test_an_array_is_told_with_its_elements(written: Written) -> None:

@@ -15,6 +15,7 @@ from msgspec import structs
 from phoenix.cli.__main__ import main
 from schemas.config import BatchPolicy, Department, WebPolicy
 from schemas.facts import ConfigAdopted
+from schemas.units import exact, seconds
 from services.domain.custody.rules import RULES
 from services.monitor.history.retention import Kept, trim
 from services.monitor.http.access import Access, faults
@@ -77,29 +78,34 @@ async def door(tmp_path: Path) -> AsyncIterator[Door]:
 
 
 async def test_of_the_day_that_runs_it_says_what_was_until_now(door: Door) -> None:
-    found = await door.get("/v1/billable?day=0")
-    assert (found["until"], found["over"], found["kinds"]) == (100.0, False, {"hpc": "batch", "web": "web"})
-    assert [one["until_ms"] for one in found["attempts"]] == [100_000]
+    found = await door.get("/v1/billable?day=1970-01-01T00:00:00Z")
+    assert (found["until"], found["over"], found["kinds"]) == (exact(100.0), False, {"hpc": "batch", "web": "web"})
+    assert [one["until_at"] for one in found["attempts"]] == [exact(100.0)]
     [held] = [one for one in found["holding"] if one["department"] == "hpc"]
-    since = found["attempts"][0]["from_ms"]
-    assert (held["begin_ms"], 100_000 - held["held_ms"] < since) == (0, True)  # granted before the job was placed
+    since = seconds(found["attempts"][0]["from_at"])
+    assert since is not None
+    assert (held["begin_at"], 100.0 - held["held_s"] < since) == (exact(0.0), True)  # granted before the job was placed
     door.now = 200.0
-    [later] = [one for one in (await door.get("/v1/billable?day=0"))["holding"] if one["department"] == "hpc"]
-    assert later["held_ms"] == held["held_ms"] + 100_000
-    assert await door.get(f"/v1/billable?day={DAY_S}") == "that day is to come"
+    [later] = [
+        one
+        for one in (await door.get("/v1/billable?day=1970-01-01T00:00:00Z"))["holding"]
+        if one["department"] == "hpc"
+    ]
+    assert later["held_s"] == held["held_s"] + 100.0
+    assert await door.get(f"/v1/billable?day={exact(DAY_S)}") == "that day is to come"
 
 
 async def test_a_day_is_over_when_its_facts_can_no_longer_be_on_their_way(door: Door) -> None:
     for late_ms, over in ((-1, False), (0, True)):
         door.now = DAY_S + (SETTLED_MS + late_ms) / 1000
-        found = await door.get("/v1/billable?day=0")
-        assert (found["over"], found["until"]) == (over, DAY_S)
-        assert [one["until_ms"] for one in found["attempts"]] == [DAY_S * 1000]
-        assert sum(one["held_ms"] for one in found["holding"] if one["begin_ms"] == 3_600_000) == 3_600_000
+        found = await door.get("/v1/billable?day=1970-01-01T00:00:00Z")
+        assert (found["over"], found["until"]) == (over, exact(DAY_S))
+        assert [one["until_at"] for one in found["attempts"]] == [exact(DAY_S)]
+        assert sum(one["held_s"] for one in found["holding"] if one["begin_at"] == exact(3600.0)) == 3600.0
 
 
 async def test_a_department_is_told_of_itself(door: Door) -> None:
-    found = await door.get("/v1/billable?day=0", "wendy")
+    found = await door.get("/v1/billable?day=1970-01-01T00:00:00Z", "wendy")
     assert found["kinds"] == {"web": "web"}
     assert {one["department"] for name in ("attempts", "holding") for one in found[name]} <= {"web"}
 
@@ -111,7 +117,7 @@ async def test_a_department_is_of_the_kind_that_it_was_last_on_the_day(door: Doo
         config = structs.replace(CLOUD, departments=(*CLOUD.departments, department))
         door.desk.play(("provisioner", ConfigAdopted(cloud="x", custody_rules=RULES, config=config)), at=at)
     door.now = 4.0 * DAY_S
-    told = [(await door.get(f"/v1/billable?day={day * DAY_S}"))["kinds"]["bio"] for day in range(4)]
+    told = [(await door.get(f"/v1/billable?day={exact(day * DAY_S)}"))["kinds"]["bio"] for day in range(4)]
     assert told == ["batch", "batch", "web", "web"]
     assert door.desk.history is not None
     rows = door.desk.history.database.execute("SELECT kind FROM departments WHERE department = 'bio' ORDER BY position")

@@ -14,6 +14,7 @@ from phoenix.cli import show
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Department, WebPolicy
+from schemas.units import exact, seconds
 from services.domain.custody.custody import Custody
 from services.domain.custody.fold import fold_fact
 from services.domain.custody.meta import Meta
@@ -179,11 +180,11 @@ def test_a_job_that_waits_again_has_no_time_of_its_earlier_attempt() -> None:
         return line[4], line[7], desk.queue()[0]["started_at"]
 
     began = desk.position
-    assert shown() == ("running", float(began), f"1970-01-01T00:00:{began:02d}.000Z")
+    assert shown() == ("running", exact(began), exact(began))
     desk.play(closed())
     assert shown() == ("pending", None, None)
     desk.play(placed(attempt=2), ("admission", f.AttemptBegan(unit="1", attempt=2)))
-    assert shown()[1] == float(desk.position)
+    assert shown()[1] == exact(desk.position)
 
 
 def test_a_job_tells_the_life_of_each_attempt() -> None:
@@ -224,7 +225,7 @@ def test_the_time_that_is_shown_is_the_one_that_counts_towards_the_limit() -> No
         line = orjson.loads(at_once(desk.views.queue(None, None, short=True)))["lines"][0]
         view = desk.job("1")
         assert view is not None
-        return line[4], view["ran_before_s"], None if line[7] is None else desk.position - line[7]
+        return line[4], view["ran_before_s"], None if line[7] is None else desk.position - (seconds(line[7]) or 0.0)
 
     idle: Step = ("provisioner", f.ConfigAdopted(cloud="x", custody_rules=RULES, config=CONFIG))
     assert shown() == ("running", 0.0, 0.0)
@@ -281,7 +282,7 @@ def test_owners_over_time() -> None:
     desk = Desk().play(ADOPTED, *granted("h1"), *granted("h2", dept="web"))
     assert desk.views.overview()["owners"] == {"hpc": 1, "web": 1}
     timeline = desk.views.summary(0.0)["timeline"]
-    assert [owners for _, owners in timeline][-3:] == [{"hpc": 1}, {"(free)": 1, "hpc": 1}, {"hpc": 1, "web": 1}]
+    assert [one["owners"] for one in timeline][-3:] == [{"hpc": 1}, {"(free)": 1, "hpc": 1}, {"hpc": 1, "web": 1}]
 
 
 def test_a_snapshot_of_the_read_model_gives_the_same_pictures() -> None:

@@ -9,6 +9,7 @@ from phoenix.cli.hosts import render as hosts_table
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Lending
+from schemas.units import exact
 from services.domain.sharing.credit import Credits
 from services.domain.text import sentence
 from services.monitor.views import lending
@@ -56,7 +57,7 @@ def test_without_contracts_it_says_what_that_means() -> None:
     text = command.render(found)
     assert "no contracts: idle hosts are lent to any department that can use them" in text
     assert "daily 08:00-18:00 guarantee 3 maximum 3 (until Thu 18:00)" in text
-    assert found["changes_at"] == EVENING
+    assert found["changes_at"] == exact(EVENING)
     assert "Hours change at Thu 18:00 UTC." in text
 
 

@@ -57,7 +57,7 @@ async def test_the_schedulers_word_is_in_rows_and_metrics_until_it_is_taken_back
     scheduler.troubles = [DROPPED]
     await troubled.look()
     assert scheduler.asked == ["web"], "a batch department has no such word"
-    assert [(one["code"], one["sentence"]) for one in row(desk)["troubles"]] == [("signals_dropped", TOLD)]
+    assert [(one["reason"]["code"], one["sentence"]) for one in row(desk)["troubles"]] == [("signals_dropped", TOLD)]
     assert f"web: {TOLD}; see phoenix why web" in render([row(desk), row(desk, "hpc")]).splitlines()
     assert f"{series} 1.0" in exported(desk)
     scheduler.troubles = []

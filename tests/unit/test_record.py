@@ -55,12 +55,12 @@ async def house(tmp_path: Path) -> AsyncIterator[House]:
 @pytest.mark.parametrize(
     ("query", "user", "busy", "status", "said"),
     [
-        ("?since=0", "nobody", False, 401, "a known bearer token is needed"),
-        ("?since=0", "alice", False, 403, "only operators may read it"),
-        ("?since=0", "mona", False, 403, "only operators may read it"),
-        ("?since=9&until=9", "oscar", False, 400, "until is not after since"),
-        ("?since=x", "oscar", False, 400, "since='x' is not a number"),
-        ("?since=0", "oscar", True, 503, "another record is being read"),
+        ("?since=1970-01-01T00:00:00Z", "nobody", False, 401, "a known bearer token is needed"),
+        ("?since=1970-01-01T00:00:00Z", "alice", False, 403, "only operators may read it"),
+        ("?since=1970-01-01T00:00:00Z", "mona", False, 403, "only operators may read it"),
+        ("?since=1970-01-01T00:00:09Z&until=1970-01-01T00:00:09Z", "oscar", False, 400, "until is not after since"),
+        ("?since=x", "oscar", False, 400, "since='x' is no time"),
+        ("?since=1970-01-01T00:00:00Z", "oscar", True, 503, "another record is being read"),
     ],
 )
 async def test_who_may_read_it_and_when(

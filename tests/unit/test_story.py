@@ -19,6 +19,7 @@ from schemas.config import CloudConfig, User
 from schemas.envelope import Received, decode
 from schemas.reasons import Reason
 from schemas.releases import Release
+from schemas.units import exact
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 from services.monitor.core.buckets import DAY_MS
@@ -341,7 +342,7 @@ async def test_the_newest_steps_are_told_and_that_there_are_more(site: Site) -> 
     whole, some = await site.story("1"), await site.story("1?limit=2")
     assert kinds(some) == kinds(whole)[-2:]
     assert some["more"]
-    late = await site.story(f"{moved(site)}?since={site.world.now - 1}")
+    late = await site.story(f"{moved(site)}?since={exact(site.world.now - 1)}")
     assert kinds(late) == ["attempt.closed", "host.released", "host.cleared", "host.granted"]
     assert late["more"]
 

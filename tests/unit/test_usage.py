@@ -12,6 +12,7 @@ from schemas import reasons as because
 from schemas import upgrade
 from schemas.config import CloudConfig, Department
 from schemas.facts import Disposal
+from schemas.units import exact
 from services.monitor.core import buckets
 from services.monitor.core.buckets import DAY_MS, DAYS, HOUR_MS, OTHERS, Buckets, key
 from services.monitor.core.monitor import MonitorCore
@@ -406,10 +407,14 @@ def test_a_period_begins_and_ends_at_the_edges_of_buckets() -> None:
     office.world.grant("hpc", "h1")
     office.world.now += 3 * 3600 + 600
     found = office.ask(since=NOON + 4000, until=NOON + 7300)
-    assert (found["since"], found["until"]) == (NOON + 3600, NOON + 3 * 3600)
+    assert (found["since"], found["until"]) == (exact(NOON + 3600), exact(NOON + 3 * 3600))
     assert found["departments"][0]["held_s"] == 2 * 3600
     whole = office.ask()
-    assert (whole["since"], whole["until"], whole["departments"][0]["held_s"]) == (NOON, NOON + 11_400, 11_400)
+    assert (whole["since"], whole["until"], whole["departments"][0]["held_s"]) == (
+        exact(NOON),
+        exact(NOON + 11_400),
+        11_400,
+    )
 
 
 def test_hours_become_days_and_old_days_live_on_in_the_counters_alone(monkeypatch: pytest.MonkeyPatch) -> None:

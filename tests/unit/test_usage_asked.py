@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import msgspec
 import orjson
 import pytest
@@ -24,11 +26,12 @@ async def test_hours_of_an_old_day_are_answered_over_nats_as_over_http() -> None
     accounting, day = written.core.accounting, 1_000_000 // 86_400 + 1
     period = day * 86_400.0, day * 86_400.0 + 3600.0
     queries = Queries(None, Views(written.core), written.history, lambda: world.now)  # type: ignore[arg-type]
-    over_nats = orjson.loads(await queries._usage("hpc", UsageAsked(since=period[0], until=period[1])))
+    times = [datetime.fromtimestamp(at, UTC) for at in period]
+    over_nats = orjson.loads(await queries._usage("hpc", UsageAsked(since=times[0], until=times[1])))
     assert over_nats["departments"][0]["held_s"] == 3 * 3600.0
     over_http = await usage_asked(accounting, written.history, lambda: world.now, "department", "hpc", *period)
     assert over_nats == orjson.loads(orjson.dumps(over_http))
-    everybody = orjson.loads(await queries._usage(None, UsageAsked(department="hpc", since=period[0], until=period[1])))
+    everybody = orjson.loads(await queries._usage(None, UsageAsked(department="hpc", since=times[0], until=times[1])))
     assert everybody["departments"] == over_nats["departments"]
     assert orjson.loads(await queries._usage("web", UsageAsked(department="hpc")))["department"] == "web"
     await written.history.close()
@@ -49,7 +52,7 @@ async def test_while_the_history_stands_still_that_is_the_answer(monkeypatch: py
     asked = {
         "subject": "phoenix.query.monitor.hpc.usage",
         "reply": "_INBOX_hpc.ann.1",
-        "data": b'{"since": 1123200, "until": 1126800}',
+        "data": b'{"since": "1970-01-14T00:00:00Z", "until": "1970-01-14T01:00:00Z"}',
     }
     await queries._answer(Msg(Broker(), **asked))  # type: ignore[arg-type]
     assert sent == [msgspec.to_builtins(problem("unavailable", "the disk is full"))]

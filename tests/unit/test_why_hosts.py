@@ -12,6 +12,7 @@ from schemas import reasons as because
 from schemas.units import iso
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.explain import why_department, why_host
+from services.monitor.explain.why import worded
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.scheduler.core.batch.core import BatchCore
 from tests.support.world import World, batch, cloud, web
@@ -75,7 +76,7 @@ def test_a_host_that_moved_says_why_step_by_step() -> None:
     assert sentences(answer)[-1] == "it goes back when web needs fewer hosts than the 2 that it holds"
     assert [step["kind"] for step in answer["moves"]] == ["host.granted", "host.released", "host.granted"]
     assert answer["moves"][1]["sentence"] == f"hpc releases {moved}: hpc held 4 and may keep 2"
-    text = why.render_told(answer)
+    text = why.render_told(worded(answer))
     assert text.startswith(f"host {moved}:\n  1. Held by web since ")
     assert "Its last moves" in text
 

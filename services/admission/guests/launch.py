@@ -106,7 +106,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signal: int = 0
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LaunchEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Output or end of a task.  `n`: number of the event; numbers grow; `rank`: the rank that runs the task; `stream`: the
     stream that `data` is of; null: none; `data`: output of the task, in base64; `exit`: exit code of the task; null: it
     runs."""
@@ -132,7 +132,7 @@ class _Launch:
     def __init__(self, held_bytes: int, unfetched: int) -> None:
         self.held_bytes = held_bytes  # by its commands
         self.unfetched = unfetched  # ranks that have not fetched it
-        self.events: list[Event] = []
+        self.events: list[LaunchEvent] = []
         self.seen: dict[int, int] = {}  # rank -> events taken
         self.unread_bytes = 0
 
@@ -258,12 +258,12 @@ class Launches:
         fresh = body.events[max(0, seen - body.first) :]
         for event in fresh:
             given: dict[str, Any] = {"task": event.task, "stream": event.stream, "data": event.data, "exit": event.exit}
-            known.events.append(Event(n=attempt.next(), rank=rank, **given))
+            known.events.append(LaunchEvent(n=attempt.next(), rank=rank, **given))
             known.unread_bytes += _size(event.data)
         known.seen[rank] = max(seen, body.first + len(body.events))
         attempt.wake()
 
-    async def events(self, key: Key, launch: str, after: int, wait_s: float) -> Sequence[Event]:
+    async def events(self, key: Key, launch: str, after: int, wait_s: float) -> Sequence[LaunchEvent]:
         """Events beyond number `after`; those up to it are forgotten.  Waits for one if there is none."""
         deadline = time.monotonic() + wait_s
         while True:
@@ -306,7 +306,7 @@ def _size(data: str | None) -> int:
     return 64 if data is None else 64 + len(data)
 
 
-def _bounded(events: list[Event]) -> list[Event]:
+def _bounded(events: list[LaunchEvent]) -> list[LaunchEvent]:
     size = 0
     for number, event in enumerate(events):
         size += _size(event.data)

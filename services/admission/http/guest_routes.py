@@ -16,7 +16,7 @@ from services.admission.guests.boot import Boot
 from services.admission.guests.checkpoint import CheckpointBody
 from services.admission.guests.guests import Acknowledged, BeganBody, ReportBody
 from services.admission.guests.health import EndedBody
-from services.admission.guests.launch import Command, Event, EventsBody, LaunchBody, SignalBody
+from services.admission.guests.launch import Command, EventsBody, LaunchBody, LaunchEvent, SignalBody
 from services.admission.guests.next_job import Following
 from services.admission.http.routes import Parameter
 
@@ -33,7 +33,7 @@ class Commands(msgspec.Struct, frozen=True, kw_only=True):
 class Events(msgspec.Struct, frozen=True, kw_only=True):
     """Output and exit codes of the tasks of a launch.  `events`: in the order of their numbers."""
 
-    events: tuple[Event, ...]
+    events: tuple[LaunchEvent, ...]
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, generated from the routes and the request structs.
+"""The OpenAPI 3.1 document: every HTTP call, generated from the routes and the structs.
 
     python -m services.admission.http.openapi > services/admission/http/openapi.json
 
@@ -15,10 +15,11 @@ from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, problems, signals
+from schemas import examples, problems, reads, signals
 from schemas import requests as r
 from schemas.descriptions import schema_components
 from schemas.problems import Problem
+from schemas.reads import READS, Read
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES, Parameter, Route
@@ -37,6 +38,7 @@ _IN_PATH: Final = {
     "host": "host",
     "instance": "unit",
 }  # noun of a kind -> field of its request
+_OF_READS: Final = (400, 401, 403, 429, 503)
 _OF_PATH: Final = frozenset(
     ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
 )
@@ -49,24 +51,29 @@ def document() -> bytes:
 
 
 def _document() -> dict[str, Any]:
-    asked = [*(asked for asked, _ in r.REQUESTS.values()), *signals.SIGNALS.values()]
+    kinds = [route.kind for route in ROUTES if route.kind]
+    asked = [*(r.REQUESTS[kind][0] for kind in kinds), *signals.SIGNALS.values()]
     asked += [call.body for call in GUESTS if isinstance(call.body, type)]
-    answered = [*(answered for _, answered in r.REQUESTS.values()), Problem]
+    asked += [read.body for read in READS if read.body is not None]
+    answered: list[type[msgspec.Struct]] = [*(r.REQUESTS[kind][1] for kind in kinds), Problem]
     answered += [call.answer for call in GUESTS if isinstance(call.answer, type)]
+    answered += [answer for read in READS for answer in _answers(read)]
     _, schemas = schema_components(asked, _REF, sent=answered)
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+    for read in READS:
+        paths.setdefault(read.path, {})[read.method.lower()] = _read(read)
     for call in GUESTS:
         paths.setdefault(call.path, {})[call.method.lower()] = _guests(call)
     schemas |= {f"{name}{_BODY}": _body(schemas[name], field) for name, field in _named_by_paths().items()}
     return {
         "openapi": "3.1.0",
         "info": {
-            "title": "Phoenix Cloud: admission",
+            "title": "Phoenix Cloud",
             "version": "1",
-            "description": "Requests of people and programs, and the calls of VMs (/v1/guest/…, docs/reference/guests.md). "
-            "Every other GET below /v1 is passed on to the monitor.",
+            "description": "Requests and reads of people and programs, and the calls of VMs (/v1/guest/…, "
+            "docs/reference/guests.md). Times are RFC 3339 in UTC, durations seconds.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],
@@ -135,6 +142,42 @@ def _operation(route: Route) -> dict[str, Any]:
             "content": {"application/json": {"schema": schema, **_asked_example(route)}},
         }
     return found
+
+
+def _read(read: Read) -> dict[str, Any]:
+    """A read of the monitor's."""
+    shown = [{"$ref": _REF.format(name=answer.__name__)} for answer in _answers(read)]
+    schema = {"anyOf": shown} if len(shown) > 1 else shown[0] if shown else {}
+    refused = _errors(*_OF_READS, *read.refuses)
+    body = {} if read.body is None else {"requestBody": {"required": True, **_content(read.body)}}
+    return {
+        "operationId": f"{read.method.lower()}{re.sub(r'[/{}]+', '_', read.path).rstrip('_')}",
+        "summary": read.text,
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", read.path)]
+        + [_asked(parameter) for parameter in read.query],
+        "responses": {"200": {"description": "done", "content": {read.content: {"schema": schema}}}, **refused},
+        **body,
+    }
+
+
+def _answers(read: Read) -> tuple[type[msgspec.Struct], ...]:
+    if read.answer is None:
+        return ()
+    return read.answer if isinstance(read.answer, tuple) else (read.answer,)
+
+
+def _asked(parameter: reads.Parameter) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "string" if parameter.type == "time" else parameter.type}
+    if parameter.type == "time":
+        schema["format"] = "date-time"
+    if parameter.choices:
+        schema["enum"] = list(parameter.choices)
+    if parameter.most is not None:
+        schema |= {"minimum": 0, "maximum": parameter.most}
+    if parameter.several:
+        schema = {"type": "array", "items": schema}
+    made = {"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema}
+    return {**made, "explode": False} if parameter.several else made
 
 
 def _guests(route: GuestRoute) -> dict[str, Any]:

@@ -38,7 +38,7 @@ from schemas.journal_record import FORMAT, Head, Line, Tail
 from schemas.subjects import JOURNAL, JOURNAL_STREAM, SNAPSHOTS
 from services.domain.exits import Stop
 from services.monitor.http.access import Access, Fault
-from services.monitor.http.parameters import number_of
+from services.monitor.http.parameters import time_of
 from services.runtime.broker.objects import Objects
 from services.runtime.journal.archive import Archive, Broken
 from services.runtime.journal.fold import Stored
@@ -95,7 +95,7 @@ class Records:
     async def record(self, request: web.Request) -> web.StreamResponse:
         if self.access.who(request).role != "operator":
             raise Fault(403, "denied", "the record has the work of all departments: only operators may read it")
-        since, until = number_of(request, "since"), number_of(request, "until", 1e12)
+        since, until = time_of(request, "since", 0.0), time_of(request, "until", 1e12)
         if until <= since:
             raise Fault(400, "invalid", "until is not after since", "until")
         if self._busy:

@@ -1,6 +1,6 @@
 """`GET /v1/story/{entity}`: the whole life of a job, an instance, a host or a department, step by step, with what led to each.
 
-    {"ok", "entity", "kind", "department", "more", "steps": [{"at", "position", "index", "kind", "sentence", "reason",
+    {"entity", "kind", "department", "more", "steps": [{"at", "position", "index", "kind", "sentence", "reason",
      "refs": [names], "user": who asked, "cause": position, "cause_index", "because": [{"at", "position", "kind", "sentence"},
      …]}, …]}
 
@@ -41,7 +41,7 @@ from services.monitor.history import story_index
 from services.monitor.history.file import History
 from services.monitor.history.story_index import DEPARTMENT, HOST, Place
 from services.monitor.http.access import Access, Fault, json_answer
-from services.monitor.http.parameters import choice_of, limit_of, number_of
+from services.monitor.http.parameters import choice_of, limit_of, time_of
 from services.monitor.views.times import iso
 from services.monitor.views.views import Views
 
@@ -101,7 +101,7 @@ class Story:
             self.access.theirs(request, subject.department, missing)
         scope = None if who.role == "operator" else who.department
         most = limit_of(request, STEPS_MAX, STEPS)
-        return json_answer(await self.told(name, subject, scope, most, number_of(request, "since")))
+        return json_answer(await self.told(name, subject, scope, most, time_of(request, "since", 0.0)))
 
     async def told(self, name: str, subject: Subject, scope: str | None, most: int, since: float) -> dict[str, Any]:
         places: list[Place] = await self.history.ask(story_index.of, subject.entity, END, most + 1)
@@ -114,7 +114,6 @@ class Story:
         steps = [nodes[key] for key in sorted(own) if key in nodes and nodes[key].at >= since]
         shown = [_step(node, nodes, own, scope, name) for node in steps if _visible(node, scope)]
         return {
-            "ok": True,
             "entity": name,
             "kind": subject.kind,
             "department": subject.department,

@@ -32,7 +32,7 @@ from services.monitor.history.file import History
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.parameters import choice_of
 from services.monitor.parts import in_parts
-from services.monitor.views.times import plain
+from services.monitor.views.times import iso, plain
 from services.monitor.views.views import Views
 from services.runtime.clock import Clock
 
@@ -79,11 +79,12 @@ class Why:
             self.access.own(request, name)
             if department.kind == "web":
                 return json_answer(_spoken(await self._asked(name, name), name, name))
-            return json_answer(_words(why_department.explain(self.core, name, self.now()) or {}))
-        host = why_host.explain(self.core, name, self.now()) if kind in ("", "host") else None
-        if host is None:
+            found = why_department.explain(self.core, name, self.now())
+        else:
+            found = why_host.explain(self.core, name, self.now()) if kind in ("", "host") else None
+        if found is None:
             raise missing
-        return json_answer(_words(host))
+        return json_answer(worded(found))
 
     async def starts(self, request: web.Request) -> web.Response:
         """Of the first ones of each queue that the caller sees."""
@@ -93,7 +94,7 @@ class Why:
         found: dict[str, Any] = {}
         for answer in await asyncio.gather(*(self._starts(name, None) for name in asked)):
             found |= answer
-        return json_answer({"ok": True, "starts": found})
+        return json_answer({"starts": found})
 
     async def start(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
@@ -103,7 +104,7 @@ class Why:
         if department is None:
             raise missing
         self.access.theirs(request, department, missing)
-        return json_answer({"ok": True, "starts": await self._starts(department, [name])})
+        return json_answer({"starts": await self._starts(department, [name])})
 
     # -------------------------------------------------------------------------------------------------------- asking
 
@@ -147,11 +148,12 @@ class Why:
         """Rule 4."""
         answer = orjson.loads(await self.schedulers.starts(department, jobs) or b"{}")
         found = answer.get("starts") if isinstance(answer, dict) else None
-        return found if isinstance(found, dict) else {}
+        known = found if isinstance(found, dict) else {}
+        return {unit: {**start, "start_at": iso(start.get("start_at"))} for unit, start in known.items()}
 
 
 def _of_ended(name: str, reasons: list[dict[str, Any]]) -> dict[str, Any]:
-    return _told({"ok": True, "job": name, "unit": name, "reasons": reasons}, name, "")
+    return _told({"job": name, "unit": name, "reasons": reasons}, name, "")
 
 
 def _spoken(
@@ -162,6 +164,7 @@ def _spoken(
     if more is not None:
         for reason in reasons:
             more(reason)
+    answer.pop("ok", None)  # of a message: here the status says it
     return _told(answer, name, department)
 
 
@@ -174,8 +177,9 @@ def _told(answer: dict[str, Any], name: str, department: str) -> dict[str, Any]:
     return answer
 
 
-def _words(answer: dict[str, Any]) -> dict[str, Any]:
-    told = answer.get("told") or []
+def worded(answer: dict[str, Any]) -> dict[str, Any]:
+    """Of a host or a batch department, as it is answered: sentences and remedies apart."""
+    told = answer.pop("told")
     spoken = [sentences.capital(word["sentence"]) for word in told]
     return {**answer, "sentences": spoken, "remedies": [word["remedy"] for word in told]}
 

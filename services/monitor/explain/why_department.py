@@ -43,7 +43,6 @@ def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         *_agreed(core, config, department, now),
     ]
     return {
-        "ok": True,
         "what": "department",
         "name": name,
         "kind": department.kind,

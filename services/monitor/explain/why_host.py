@@ -50,7 +50,6 @@ def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         *_next(core, host, now),
     ]
     return {
-        "ok": True,
         "what": "host",
         "name": name,
         "state": host.state,

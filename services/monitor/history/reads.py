@@ -2,7 +2,7 @@
 
 Rules
   1. A job is of a period if it was there in it: submitted before its end, and not over before its beginning.
-  2. A page has the place where the next one begins (`cursor`): behind its last row, in the order asked for.  All pages are of
+  2. A page has the place where the next one begins (`next`): behind its last row, in the order asked for.  All pages are of
      the moment of the first one, in what is there and in times by which they are ordered: so no row comes twice, and none that
      was there is missed, whatever starts, ends and is added meanwhile.
   3. Newest, longest, largest first, unless `ascending`.  Whose start or end is still to come counts as the newest.  Of those
@@ -78,15 +78,15 @@ class Filter(msgspec.Struct, kw_only=True):
     until: int | None = None
     sort: str = "submitted"
     ascending: bool = False
-    cursor: str | None = None
+    after: str | None = None
     limit: int = 100
 
 
 def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
-    """``{"jobs": [row…], "cursor": of the next page or None}``.  ValueError: the cursor is not one of this order."""
+    """``{"jobs": [row…], "next": `after` of the next page, or None}``.  ValueError: `after` is of another order."""
     where, values = _where(asked)
     by = SORTS[asked.sort]
-    if asked.cursor:
+    if asked.after:
         values["value"], values["unit"], now = _read_cursor(asked)
         where.append("submitted_ms <= :now")
         values["job"] = job_of(values["unit"])
@@ -100,8 +100,8 @@ def jobs(db: sqlite3.Connection, asked: Filter, now: int) -> dict[str, Any]:
     found = _select(db, sql, values | {"now": now, "limit": limit + 1})
     more = len(found) > limit
     found = found[:limit]
-    cursor = _cursor(asked, found[-1]["sorted_by"], found[-1]["unit"], now) if more and found else None
-    return {"jobs": [_job(row) for row in found], "cursor": cursor}
+    following = _cursor(asked, found[-1]["sorted_by"], found[-1]["unit"], now) if more and found else None
+    return {"jobs": [_job(row) for row in found], "next": following}
 
 
 def _where(asked: Filter) -> tuple[list[str], dict[str, Any]]:
@@ -128,14 +128,14 @@ def _cursor(asked: Filter, value: int, unit: str, now: int) -> str:
 
 
 def _read_cursor(asked: Filter) -> tuple[int, str, int]:
-    text = asked.cursor or ""
+    text = asked.after or ""
     try:
         content = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         sort, ascending, value, unit, now = msgspec.json.decode(content, type=tuple[str, bool, _Int, str, _Int])
     except (*UNREADABLE, binascii.Error, ValueError):
-        raise ValueError("the cursor is not one that this service issued") from None
+        raise ValueError("it is no `next` of a page") from None
     if (sort, ascending) != (asked.sort, asked.ascending):
-        raise ValueError(f"the cursor is of another order: {sort}, {'ascending' if ascending else 'descending'}")
+        raise ValueError(f"it is of another order: {sort}, {'ascending' if ascending else 'descending'}")
     return value, unit, now
 
 

@@ -26,6 +26,7 @@ from nats.js import JetStreamContext
 
 from schemas import subjects
 from schemas.audit import AuditBatch, AuditRecord
+from schemas.units import exact
 from services.monitor.stream_reads import ANSWER_S, messages
 
 SCAN_MAX: Final = 5_000  # messages; a second or so
@@ -99,4 +100,4 @@ def told(message: Msg, wanted: Wanted) -> list[dict[str, Any]]:
         records = msgspec.json.decode(message.data, type=AuditBatch).records
     except msgspec.DecodeError:
         return []
-    return [msgspec.to_builtins(record) for record in records if wanted.takes(record)]
+    return [{**msgspec.to_builtins(record), "at": exact(record.at)} for record in records if wanted.takes(record)]

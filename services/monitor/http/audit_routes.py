@@ -17,7 +17,7 @@ from nats.js.errors import Error as JetStreamError
 from schemas import subjects
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.audit_reads import AuditReads, Wanted
-from services.monitor.http.parameters import choice_of, limit_of, number_of
+from services.monitor.http.parameters import choice_of, integer_of, limit_of, time_of
 
 LIMIT: Final = 1_000  # records of a page
 READ_S: Final = 20.0  # of a page; the broker has a deadline for each answer
@@ -33,7 +33,7 @@ class AuditRoutes:
 
     async def audit(self, request: web.Request) -> web.Response:
         wanted, limit = self._wanted(request), max(1, limit_of(request, LIMIT))
-        after = int(number_of(request, "after"))
+        after = integer_of(request, "after", 0)
         try:
             async with asyncio.timeout(READ_S):
                 if "after" in request.query or "since" in request.query:
@@ -55,7 +55,7 @@ class AuditRoutes:
         elif department is not None and not self._is_known(department):
             raise Fault(404, "unknown", f"there is no department {department!r}", "department")
         outcome = choice_of(request, "outcome", _OUTCOMES, "")
-        return Wanted(department, outcome, query.get("user", ""), query.get("kind", ""), number_of(request, "since"))
+        return Wanted(department, outcome, query.get("user", ""), query.get("kind", ""), time_of(request, "since", 0.0))
 
     def _is_known(self, department: str) -> bool:
         known = self.access.custody.department(department) is not None

@@ -25,7 +25,7 @@ from services.monitor.core.accounting import Accounting
 from services.monitor.core.buckets import DAY_MS, Span, add
 from services.monitor.history.file import History
 from services.monitor.http.access import Access, Fault, json_answer
-from services.monitor.http.parameters import number_of
+from services.monitor.http.parameters import time_of
 from services.monitor.views.times import iso
 
 _SIZE: Final = tuple(dimension.field for dimension in DIMENSIONS if dimension.hour)  # they may have a price
@@ -67,6 +67,7 @@ ATTEMPT = (
 )
 LOSS = ("unit", "attempt", "department", "user", "service", "lease", "quality", "claimant", "at_ms", "core_ms")
 HOLDING = ("department", "begin_ms", "held_ms", "lent_ms", "borrowed_ms")
+_TIMES: Final = {"from_ms": "from_at", "until_ms": "until_at", "at_ms": "at", "begin_ms": "begin_at"}
 SETTLED_MS: Final = (
     5 * 60_000
 )  # far more than facts are on their way, and than clocks may differ (`skew_max_s`: a minute)
@@ -119,9 +120,11 @@ class Billable:
         return [web.get("/v1/billable", self.billable)]
 
     async def billable(self, request: web.Request) -> web.Response:
-        department, day = self.access.scope(request, past=True), round(number_of(request, "day", -1.0) * 1000)
+        department, day = self.access.scope(request, past=True), round(time_of(request, "day", -1.0) * 1000)
         if day < 0 or day % DAY_MS:
-            raise Fault(400, "invalid", "day should be the UTC second at which a day begins", "day")
+            raise Fault(
+                400, "invalid", "day should be the time at which a UTC day begins, such as 2026-02-03T00:00:00Z", "day"
+            )
         now = round(self.now() * 1000)
         if day > now:
             raise Fault(400, "invalid", "that day is to come", "day")
@@ -133,4 +136,19 @@ class Billable:
         found["holding"] = together(found["holding"], running)
         is_over = now >= day + DAY_MS + SETTLED_MS
         began = (self.accounting.state.began_at or now) / 1000
-        return json_answer({"day": day / 1000, "until": until / 1000, "over": is_over, "began": began, **found})
+        times = {"day": iso(day / 1000), "until": iso(until / 1000), "began": iso(began)}
+        rows = {name: [_shown(row) for row in found[name]] for name in ("attempts", "losses", "holding")}
+        return json_answer({**times, "over": is_over, "kinds": found["kinds"], **rows})
+
+
+def _shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as answers have it: times as text, durations in seconds, hosts as a list."""
+    found: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in _TIMES:
+            found[_TIMES[name]] = iso(value / 1000)
+        elif name.endswith("_ms"):
+            found[f"{name.removesuffix('_ms')}_s"] = value / 1000
+        else:
+            found[name] = value.split(",") if name == "hosts" else value
+    return found

@@ -16,7 +16,7 @@ from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import LIMIT_MAX, SORTS, STATES, Filter
 from services.monitor.http.access import Access, Fault, rows_answer
-from services.monitor.http.parameters import choice_of, limit_of, number_of
+from services.monitor.http.parameters import choice_of, limit_of, time_of
 
 TEXT_MAX: Final = 200  # characters of a filter: longer than every name
 
@@ -28,7 +28,7 @@ class HistoryReads:
         self.access, self.history, self.now = access, history, now
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/history", self.jobs)]
+        return [web.get("/v1/history", self.jobs), web.get("/v1/jobs", self.jobs)]
 
     async def jobs(self, request: web.Request) -> web.Response:
         asked = Filter(
@@ -41,13 +41,13 @@ class HistoryReads:
             until=_time(request, "until"),
             sort=choice_of(request, "sort", SORTS, "submitted"),
             ascending=choice_of(request, "order", ("ascending", "descending"), "descending") == "ascending",
-            cursor=request.query.get("cursor"),
+            after=request.query.get("after"),
             limit=limit_of(request, LIMIT_MAX, Filter().limit),
         )
         try:
             found = await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000))
         except ValueError as error:
-            raise Fault(400, "invalid", str(error), "cursor") from None
+            raise Fault(400, "invalid", str(error), "after") from None
         return await rows_answer(found, "jobs")
 
 
@@ -68,4 +68,4 @@ def _text(request: web.Request, name: str) -> str | None:
 
 
 def _time(request: web.Request, name: str) -> int | None:
-    return round(number_of(request, name) * 1000) if name in request.query else None
+    return round(time_of(request, name, 0.0) * 1000) if name in request.query else None

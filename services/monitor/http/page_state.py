@@ -28,8 +28,8 @@ from services.monitor.core.monitor import Claim, MonitorCore
 from services.monitor.events import Publisher, kept_json
 from services.monitor.http.decisions import Decisions
 from services.monitor.views import lending
-from services.monitor.views.times import iso, plain
-from services.monitor.views.views import Views
+from services.monitor.views.times import iso
+from services.monitor.views.views import Views, claim_view
 
 ROWS: Final = 200  # of a queue: more than a person reads, about 70 kB
 
@@ -186,7 +186,7 @@ class Picture:
         """`hosts`: when it began; `missing`: now."""
         custody = self.core.custody
         missing = custody.state.demands.get(claim.dept, 0) - custody.held(claim.dept)
-        return {**plain(claim), "missing": missing}
+        return {**claim_view(claim), "missing": missing}
 
     def _alerts(self) -> bytes:
         state = self.core.state

@@ -2,35 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Final, TypeVar
+import difflib
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
+from schemas.reads import BY_PATH
+from schemas.units import seconds
 from services.monitor.http.http_error import Fault
 
 SHOWN_MAX: Final = 40  # characters of what was written, in the words of a refusal
+POSITION_MAX: Final = 10**15  # farther than any position, and exact as a float
 Choice = TypeVar("Choice", bound=str)
-NUMBER_MAX: Final = 1e15  # farther than any time or position, and exact as a float
+_NAMES: Final = {path: tuple(parameter.name for parameter in read.query) for path, read in BY_PATH.items()}
 
 
-def number_of(request: web.Request, name: str, default: float = 0.0) -> float:
+@web.middleware
+async def known(request: web.Request, handler: Callable[[web.Request], Awaitable[Any]]) -> Any:
+    """A parameter that the read does not have is refused: it would change nothing, and its sender would not know."""
+    resource = request.match_info.route.resource
+    names = _NAMES.get(resource.canonical) if resource is not None else None
+    if names is None:
+        return await handler(request)
+    for name in request.query:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            hint = f"; {close[0]}?" if close else f": {', '.join(names)}" if names else ": none are known here"
+            raise Fault(400, "invalid", f"there is no parameter {name[:SHOWN_MAX]!r}{hint}", name[:SHOWN_MAX])
+    return await handler(request)
+
+
+def moment(text: object) -> float:
+    """UTC seconds of an RFC 3339 time, which has a date, a time and an offset.  Raises ValueError."""
+    if not isinstance(text, str) or "T" not in text or not (text[-1:] == "Z" or text[-6:-5] in ("+", "-")):
+        raise ValueError(f"{text!r} is no time")
+    return float(seconds(text) or 0.0)
+
+
+def time_of(request: web.Request, name: str, default: float) -> float:
+    """UTC seconds of an RFC 3339 time; `default` without one."""
     text = request.query.get(name)
     if text is None:
         return default
     try:
-        value = float(text)
+        return moment(text)
     except ValueError:
-        raise Fault(400, "invalid", f"{name}={text!r} is not a number", name) from None
-    if not -NUMBER_MAX < value < NUMBER_MAX:
-        raise Fault(400, "invalid", f"{name}={text!r} is out of range", name)
+        wrong = f"{name}={text[:SHOWN_MAX]!r} is no time such as 2026-02-03T04:05:06Z"
+        raise Fault(400, "invalid", wrong, name) from None
+
+
+def integer_of(request: web.Request, name: str, default: int, most: int = POSITION_MAX, least: int = 0) -> int:
+    """A whole number from `least` to `most`; `default` without one."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    if not least <= value <= most:
+        wrong = f"{name}={text[:SHOWN_MAX]!r} is no whole number from {least} to {most}"
+        raise Fault(400, "invalid", wrong, name)
     return value
 
 
 def limit_of(request: web.Request, most: int, default: int | None = None) -> int:
-    """The query's `limit`, at most `most`; without one `default`, else `most`."""
-    asked = int(number_of(request, "limit", float(most if default is None else default)))
-    return max(0, min(asked, most))
+    """The query's `limit`; without one `default`, else `most`."""
+    return integer_of(request, "limit", most if default is None else default, most)
 
 
 def choice_of(request: web.Request, name: str, known: Collection[Choice], default: Choice) -> Choice:
@@ -43,4 +79,8 @@ def choice_of(request: web.Request, name: str, known: Collection[Choice], defaul
 
 
 def is_set(request: web.Request, name: str) -> bool:
-    return request.query.get(name) in ("1", "true")
+    """True of 1 and true, False of 0, false and nothing."""
+    text = request.query.get(name, "0")
+    if text not in ("0", "1", "false", "true"):
+        raise Fault(400, "invalid", f"{name}={text[:SHOWN_MAX]!r} is neither true nor false", name)
+    return text in ("1", "true")

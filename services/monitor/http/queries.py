@@ -125,8 +125,8 @@ class Queries:
 
     async def _usage(self, scope: str | None, asked: queries.UsageAsked) -> bytes:
         """Rule 3."""
-        since = 0.0 if asked.since is None else asked.since
-        until = EVER if asked.until is None else asked.until
+        since = 0.0 if asked.since is None else asked.since.timestamp()
+        until = EVER if asked.until is None else asked.until.timestamp()
         department, accounting = scope or asked.department, self.views.core.accounting
         return orjson.dumps(await usage_asked(accounting, self.history, self.clock, asked.by, department, since, until))
 

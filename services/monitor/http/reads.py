@@ -25,11 +25,10 @@ from services.monitor.core.monitor import MonitorCore
 from services.monitor.events import LOAD, Publisher
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
-from services.monitor.history.reads import Filter
 from services.monitor.http.access import Access, Fault, faults, json_answer, rows_answer, whole
 from services.monitor.http.history_routes import states_of
 from services.monitor.http.origin import Hosts
-from services.monitor.http.parameters import choice_of, is_set, limit_of, number_of
+from services.monitor.http.parameters import choice_of, integer_of, is_set, known, limit_of, time_of
 from services.monitor.http.read_queue import InTurn
 from services.monitor.http.usage_period import usage_asked
 from services.monitor.parts import in_parts
@@ -73,7 +72,7 @@ class Reads:
         self.hosts_known, self.watch, self.turns = hosts or Hosts(""), watch, turns
 
     def app(self) -> web.Application:
-        seen = [*self.watch, self.hosts_known.guard, self._catch_up]
+        seen = [*self.watch, self.hosts_known.guard, known, self._catch_up]
         if self.turns is not None:
             seen.append(self.turns.served)
         app = made_safe(web.Application(middlewares=[as_asked, faults, *seen]))
@@ -84,7 +83,6 @@ class Reads:
                 web.get("/healthz", self.healthz),
                 web.get("/metrics", self.metrics),
                 web.get("/v1/queue", self.queue),
-                web.get("/v1/jobs", self.jobs),
                 web.get("/v1/jobs/{job}", self.job),
                 web.get("/v1/leases", self.leases),
                 web.get("/v1/leases/{lease}", self.lease),
@@ -124,17 +122,11 @@ class Reads:
         return web.Response(body=generate_latest(self.registry), content_type="text/plain", charset="utf-8")
 
     async def queue(self, request: web.Request) -> web.Response:
-        states = request.query.get("state")
-        scope = self.access.scope(request)
-        wanted = frozenset(states.split(",")) if states else None
+        scope, wanted = self.access.scope(request), frozenset(states_of(request)) or None
         limit, user = limit_of(request, QUEUE_LIMIT), request.query.get("user")
-        body = await in_parts(self.views.queue(scope, wanted, limit, user, short=request.query.get("form") == "lines"))
+        short = choice_of(request, "form", ("lines",), "") == "lines"
+        body = await in_parts(self.views.queue(scope, wanted, limit, user, short=short))
         return web.Response(body=body, content_type="application/json")
-
-    async def jobs(self, request: web.Request) -> web.Response:
-        scope = self.access.scope(request)
-        asked = Filter(department=scope, states=states_of(request), limit=limit_of(request, 1000))
-        return await rows_answer(await self.history.ask(history_reads.jobs, asked, round(self.now() * 1000)), "jobs")
 
     async def job(self, request: web.Request) -> web.Response:
         name = request.match_info["job"]
@@ -210,20 +202,15 @@ class Reads:
 
     async def summary(self, request: web.Request) -> web.Response:
         self.access.who(request)
-        return json_answer(self.views.summary(number_of(request, "since")))
+        return json_answer(self.views.summary(time_of(request, "since", 0.0)))
 
     async def usage(self, request: web.Request) -> web.Response:
-        """Who held and used how much: `by` department, user, service or lease, from `since` to `until` (UTC seconds)."""
         scope, by = self.access.scope(request, past=True), choice_of(request, "by", BY, "department")
-        period = number_of(request, "since"), number_of(request, "until", EVER)
+        period = time_of(request, "since", 0.0), time_of(request, "until", EVER)
         return json_answer(await usage_asked(self.core.accounting, self.history, self.now, by, scope, *period))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """Events as JSON lines: with `after` the oldest `limit` behind that position, so that one can page forward; without it
-        the newest `limit`.  A page ends with a whole envelope, so it may have a few more.  `omit`: without these kinds, comma
-        separated; with `follow=1` the answer continues for as long as the caller listens.  410 if some that came behind `after`
-        are no longer kept."""
-        scope, after = self.access.scope(request), int(number_of(request, "after"))
+        scope, after = self.access.scope(request), integer_of(request, "after", 0)
         omitted = frozenset(request.query.get("omit", "").split(","))
         if "after" in request.query:
             self._refuse_gap(after, scope, omitted)

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
+from schemas.answers.page import Login
 from schemas.audit import AuditRecord
 from schemas.validation import UNREADABLE
 from services.monitor.http.access import Access, Fault, json_answer
@@ -40,13 +41,8 @@ from services.runtime.http.body import read_body
 BODY_MAX: Final = 4 << 10  # a token has 43 characters
 
 
-class _Login(msgspec.Struct, frozen=True):
-    token: str = ""
-    code: str = ""
-
-
-_written: Final = msgspec.json.Decoder(_Login)
-_packed: Final = msgspec.msgpack.Decoder(_Login)
+_written: Final = msgspec.json.Decoder(Login)
+_packed: Final = msgspec.msgpack.Decoder(Login)
 
 
 class SessionRoutes:
@@ -124,7 +120,7 @@ class SessionRoutes:
         self._tell(request, "session.code", who)
         return _kept_nowhere(json_answer({"code": made, "expires_s": CODE_S, "url": self.url}))
 
-    def _wrong(self, login: _Login) -> Fault:
+    def _wrong(self, login: Login) -> Fault:
         if login.code:
             return Fault(401, "denied", f"the code is used up, or older than {CODE_S:.0f} s: request a new one", "code")
         nobodys = "this token belongs to no user: phoenix status shows where tokens are"
@@ -140,12 +136,12 @@ class SessionRoutes:
         return {"user": who.user, "role": who.role, "department": who.department, "cloud": cloud, "url": self.url}
 
 
-async def _body(request: web.Request) -> _Login:
+async def _body(request: web.Request) -> Login:
     data = await read_body(request, BODY_MAX)
     try:
         login = _packed.decode(data) if request.content_type == MSGPACK else _written.decode(data)
     except UNREADABLE:
-        login = _Login()
+        login = Login()
     if bool(login.token) == bool(login.code):
         raise Fault(400, "invalid", 'the body should be {"token": "…"} or {"code": "…"}')
     return login

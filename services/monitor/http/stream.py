@@ -33,7 +33,7 @@ from services.monitor.core.series import POINTS_MAX, STEPS, of_point
 from services.monitor.events import Publisher
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.page_state import Part, Picture
-from services.monitor.http.parameters import number_of
+from services.monitor.http.parameters import integer_of, time_of
 from services.monitor.parts import in_parts
 from services.monitor.views.times import iso, not_before
 from services.monitor.views.views import Views
@@ -111,14 +111,12 @@ class Stream:
         return web.Response(body=self.picture.whole(scope), content_type="application/json")
 
     async def timeline(self, request: web.Request) -> web.Response:
-        """From `since` (UTC seconds; default: an hour ago) on, at most `points` points."""
         self.access.who(request)
         now = self.now()
-        since = number_of(request, "since", now - HOUR_S)
-        points = int(number_of(request, "points", float(POINTS_MAX)))
-        if points < 1:
-            raise Fault(400, "invalid", f"points={points} should be 1 to {POINTS_MAX}", "points")
-        return json_answer(self.core.series.timeline(since, points, now))
+        since = time_of(request, "since", now - HOUR_S)
+        points = integer_of(request, "points", POINTS_MAX, POINTS_MAX, least=1)
+        found = self.core.series.timeline(since, points, now)
+        return json_answer({**found, "at": [iso(at) for at in found["at"]]})
 
     async def follow(self, request: web.Request) -> web.StreamResponse:
         scope, user = self.access.scope(request), self.access.who(request).user
@@ -274,7 +272,8 @@ class Stream:
         point = self.core.series.newest(self.now())
         if point.at > self._told_point:
             self._told_point = point.at
-            yield _event("point", self.picture.position, orjson.dumps(of_point(point, STEPS[0][0] / 1000)))
+            told = of_point(point, STEPS[0][0] / 1000)
+            yield _event("point", self.picture.position, orjson.dumps({**told, "at": iso(point.at)}))
 
     def _event(self, name: str, members: bytes) -> bytes:
         picture = self.picture

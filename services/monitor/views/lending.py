@@ -16,20 +16,21 @@ from services.domain.sharing.credit import Credits
 from services.domain.sharing.host_ownership import Whereabouts, held_now, usable, whereabouts
 from services.domain.sharing.loans import Loan, loans
 from services.domain.windows import NEVER
+from services.monitor.views.times import iso
 
 
 def picture(custody: Custody, credits: Credits, at: float) -> dict[str, Any]:
-    """Departments with their terms of now, contracts in the order of the file, and loans.  Times are UTC seconds."""
+    """Departments with their terms of now, contracts in the order of the file, and loans."""
     config = custody.state.config
     if config is None:
-        return {"at": at, "departments": [], "contracts": [], "loans": [], "changes_at": None}
+        return {"at": iso(at), "departments": [], "contracts": [], "loans": [], "changes_at": None}
     count = usable(custody, at)
     own, held = lending.owned(config, at, count), held_now(custody, at)
     lent = loans(config, at, own, held, count)
     until = lending.next_change(config, at)
     return {
-        "at": at,
-        "changes_at": None if until == NEVER else until,
+        "at": iso(at),
+        "changes_at": iso(None if until == NEVER else until),
         "departments": [_department(config, credits, d.name, own, held, lent, at) for d in config.departments],
         "contracts": [_contract(config, contract, lent, at) for contract in config.lending],
         "loans": [loan._asdict() for loan in lent],
@@ -52,7 +53,7 @@ def _department(
         "guarantee": terms.guarantee,
         "maximum": terms.maximum,
         "window": terms.window or None,
-        "until": None if terms.until == NEVER else terms.until,
+        "until": iso(None if terms.until == NEVER else terms.until),
         "own": own.get(name, 0),
         "held": held.get(name, 0),
         "lent": sum(loan.hosts for loan in lent if loan.lender == name),

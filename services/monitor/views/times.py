@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from schemas.units import exact
 from services.domain.custody.custody import Custody
 from services.runtime.clock import Clock, system_clock
 
 
 def iso(at: float | None) -> str | None:
-    """UTC seconds as 2026-01-31T12:00:00.123Z, rounded as the history does."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(round(at, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """UTC seconds as answers have them, rounded as the history does."""
+    return None if at is None else exact(at)
 
 
 def plain(value: Any) -> Any:

@@ -41,6 +41,7 @@ from services.monitor.core.buckets import (
     measured,
     parts,
 )
+from services.monitor.views.times import iso
 
 By = Literal["department", "user", "service", "lease"]
 BY: Final[tuple[By, ...]] = ("department", "user", "service", "lease")
@@ -82,9 +83,9 @@ def usage(
     return {
         "by": by,
         "department": department,
-        "since": period.since / 1000,
-        "until": period.until / 1000,
-        "began": (state.began_at or now) / 1000,
+        "since": iso(period.since / 1000),
+        "until": iso(period.until / 1000),
+        "began": iso((state.began_at or now) / 1000),
         "site": _site(sums),
         "departments": _of_departments(sums, names, config),
         **_ROWS[by](sums, names, config),

@@ -18,6 +18,7 @@ from typing import Any
 from schemas import reasons as because
 from schemas.config import Power
 from schemas.dimensions import DIMENSIONS
+from schemas.facts import ScaleRequested
 from schemas.ids import is_instance, job_of, sort_key
 from schemas.reasons import Reason
 from services.domain import grace, readiness
@@ -28,7 +29,7 @@ from services.domain.sharing.withheld import withheld
 from services.domain.text import sentence
 from services.monitor.core.attempt import Attempt
 from services.monitor.core.job import Job
-from services.monitor.core.monitor import MonitorCore, unit_state
+from services.monitor.core.monitor import Claim, MonitorCore, unit_state
 from services.monitor.events import kept_json
 from services.monitor.parts import RENDERED, Parts, Work
 from services.monitor.views import job_usage, leases, lending, release_views
@@ -77,7 +78,7 @@ class Views:
     ) -> Parts[bytes]:
         """Units of jobs that are not over (or those in `states`), in order of submission: ``{"jobs": [row…], "total"}``, or
         with `short` ``{"lines": [line…], "total"}``; a line is [unit, name, department, user, state, nodes, cores, since
-        (UTC seconds), hosts or reason], and of a lease its kind.  `since`: it has run from then on (rule 4), as if it had never
+        hosts or reason], and of a lease its kind.  `since`: it has run from then on (rule 4), as if it had never
         been suspended or moved; null: it does not run."""
         found, total = yield from self.rows.queue(department, states, limit, user, short, bytes_max)
         name = b'{"lines":[' if short else b'{"jobs":['
@@ -95,7 +96,7 @@ class Views:
         row = self.row(unit)
         line = [unit.id, row["name"], unit.dept, row["user"], row["state"], unit.nodes, row["cores"]]
         began_at = unit.began_at if unit.state == "open" else None  # of an earlier attempt it says nothing
-        line.append(None if began_at is None else began_at - row["ran_before_s"])
+        line.append(iso(None if began_at is None else began_at - row["ran_before_s"]))
         line.append(row["hosts"] or row["reason"])
         line += [row["lease"]["kind"]] if "lease" in row else []
         return kept_json(row), kept_json(line)
@@ -280,8 +281,10 @@ class Views:
             "claim": load.claim if load else None,
             "signal_at": iso(load.at) if load else None,
             "signal_missing_since": iso(state.loads.silent.get(name)),
-            "troubles": [{**plain(one), "sentence": sentence(one)} for one in self.troubles(name)] if web else [],
-            "scale": plain(scale) if scale else None,
+            "troubles": [{"reason": plain(one), "sentence": sentence(one)} for one in self.troubles(name)]
+            if web
+            else [],
+            "scale": scale_view(scale) if scale else None,
             "release": release_views.summary(state.releases.get(name), self.core, name) if web else None,
         }
 
@@ -336,7 +339,9 @@ class Views:
             **self.departments(),
             "counts": state.counts,
             "voids": custody.state.voids,
-            "leaders": plain(custody.state.leaders),
+            "leaders": {
+                name: {**plain(leader), "since": iso(leader.since)} for name, leader in custody.state.leaders.items()
+            },
         }
 
     def summary(self, since: float) -> dict[str, Any]:
@@ -348,11 +353,11 @@ class Views:
         return {
             "counts": state.counts,
             "mean_turnaround_s": state.turnaround_s / completed if completed else None,
-            "claims": [plain(c) for c in claims],
-            "claims_open": [plain(c) for c in state.open_claims.values()],
+            "claims": [claim_view(c) for c in claims],
+            "claims_open": [claim_view(c) for c in state.open_claims.values()],
             "claim_median_s": lengths[len(lengths) // 2] if lengths else None,
             "claim_max_s": lengths[-1] if lengths else None,
-            "timeline": [[at, owners] for at, owners in state.timeline if at >= since],
+            "timeline": [{"at": iso(at), "owners": owners} for at, owners in state.timeline if at >= since],
         }
 
 
@@ -389,6 +394,14 @@ def attempt_view(a: Attempt) -> dict[str, Any]:
         "terminated": a.terminated,
         "checkpoint": None if a.checkpoint is None else {**plain(a.checkpoint), "at": iso(a.checkpoint.at)},
     }
+
+
+def claim_view(claim: Claim) -> dict[str, Any]:
+    return {"department": claim.dept, "hosts": claim.hosts, "at": iso(claim.at), "met_at": iso(claim.met_at)}
+
+
+def scale_view(fact: ScaleRequested) -> dict[str, Any]:
+    return {"user": fact.user, "minimum": fact.minimum, "exact": fact.exact, "until": iso(fact.until)}
 
 
 def host_view(host: Host, where: Whereabouts, at: float = 0.0) -> dict[str, Any]:

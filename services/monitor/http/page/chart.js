@@ -100,7 +100,8 @@ export class Chart {
   async load() {
     const range_s = this.range_s;
     try {
-      const answer = await ask(`/v1/timeline?since=${Math.ceil(now() - range_s) + EDGE_S}&points=${POINTS}`);
+      const since = new Date((Math.ceil(now() - range_s) + EDGE_S) * 1000).toISOString();
+      const answer = await ask(`/v1/timeline?since=${since}&points=${POINTS}`);
       if (range_s !== this.range_s) return;
       this.kept = seriesOf(answer);
       this.moment = null;

@@ -103,9 +103,9 @@ function remarks(row) {
         `${row.not_ready_answer}.`,
     );
   }
-  for (const one of row.troubles ?? []) if (!OF_JOURNAL.has(one.code)) found.push(sentence(one.sentence));
-  if (row.scale && row.scale.instances !== null && row.scale.instances !== undefined)
-    found.push(`Scaled by hand: at least ${row.scale.instances}.`);
+  for (const one of row.troubles ?? []) if (!OF_JOURNAL.has(one.reason.code)) found.push(sentence(one.sentence));
+  if (row.scale && row.scale.exact !== null) found.push(`Scaled by hand: ${row.scale.exact}.`);
+  else if (row.scale && row.scale.minimum !== null) found.push(`Scaled by hand: at least ${row.scale.minimum}.`);
   if (row.release?.release) {
     const others = row.release.others ? `, ${number(row.release.others)} on others` : "";
     found.push(

@@ -97,7 +97,7 @@ export class Model {
   /** Rule 1. @param {any[]} news @param {boolean} missed */
   merge(news, missed) {
     const known = new Set(this.decisions.map((one) => one.id));
-    const fresh = news.filter((one) => !known.has(one.id));
+    const fresh = news.filter((one) => !known.has(one.id)).map((one) => ({ ...one, at: seconds(one.at) ?? 0 }));
     const newest = this.decisions[0];
     if (missed && newest && !newest.gap) fresh.push({ id: `${parts(newest.id)[0]}.${GAP}`, gap: true, at: newest.at });
     if (!fresh.length) return [];

@@ -9,7 +9,7 @@
 //   3. A point is of the step that ends at its `at`. What is so now is a last point (`upTo`), which is never kept.
 //   4. A load that was not reported is null: a line has a gap there, not a zero.
 
-import { byName } from "./format.js";
+import { byName, seconds } from "./format.js";
 
 const LAST = ["(draining)", "(lost)", "(absent)", "(free)"];
 
@@ -18,7 +18,7 @@ const LAST = ["(draining)", "(lost)", "(absent)", "(free)"];
 
 /** @param {any} answer of GET /v1/timeline @returns {Series} */
 export function seriesOf(answer) {
-  const at = answer.at ?? [];
+  const at = (answer.at ?? []).map((/** @type {string} */ one) => seconds(one) ?? 0);
   const known = at.map((_, i) => Object.values(answer.owners ?? {}).some((counts) => typeof counts[i] === "number"));
   const kept = (/** @type {any[]} */ values) => at.map((_, i) => values?.[i]).filter((_, i) => known[i]);
   const owners = new Map(
@@ -38,10 +38,11 @@ export function seriesOf(answer) {
 export function append(series, point, range_s) {
   const { at } = series;
   const n = at.length;
-  if (n && point.at <= at[n - 1]) return;
-  const replaced = n >= 2 && point.at - at[n - 2] < series.step_s;
+  const end = seconds(point.at) ?? 0;
+  if (n && end <= at[n - 1]) return;
+  const replaced = n >= 2 && end - at[n - 2] < series.step_s;
   const i = replaced ? n - 1 : n;
-  at[i] = point.at;
+  at[i] = end;
   for (const name of new Set([...series.owners.keys(), ...Object.keys(point.owners ?? {})])) {
     if (!series.owners.has(name)) series.owners.set(name, new Array(n).fill(0));
     /** @type {number[]} */ (series.owners.get(name))[i] = point.owners?.[name] ?? 0;
@@ -54,7 +55,7 @@ export function append(series, point, range_s) {
       of[metric][i] = point.load?.[name]?.[metric] ?? null;
     }
   }
-  trim(series, point.at - range_s);
+  trim(series, end - range_s);
 }
 
 function trim(series, from) {

@@ -100,8 +100,8 @@ export function alertsOf(model, at) {
     alerts.push({ key: `signal ${row.department}`, level: "warn", text });
   }
   for (const claim of openClaims(model)) {
-    const since = seconds(claim.at ?? claim.since) ?? at;
-    const who = claim.dept ?? claim.department;
+    const since = seconds(claim.at) ?? at;
+    const who = claim.department;
     if (at - since >= CLAIM_S)
       alerts.push({
         key: `claim ${who} ${since}`,

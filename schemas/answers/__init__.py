@@ -1,0 +1,1 @@
+"""Answers of the monitor's reads: what `schemas.reads` lists, as types (`base` has the rules)."""

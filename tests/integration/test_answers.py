@@ -1,0 +1,201 @@
+"""Every read answers as the OpenAPI document says, and says no more: on a cloud in which everything that has an answer is."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from phoenix.cli.http import Client, query
+from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
+from schemas.units import exact
+from services.admission.http import openapi
+from tests.integration.up_cloud import Cloud, until
+
+pytestmark = pytest.mark.timeout(180)
+DAY_S = 86_400.0
+SITE = """
+[cloud]
+name = "answers"
+[billing]
+prices = "prices.toml"
+[[department]]
+name = "hpc"
+kind = "batch"
+guarantee = 2
+windows = ["daily 00:00-23:59 guarantee 2 maximum 9"]
+[department.batch]
+order = "leases"
+grace_max_s = 300
+[[department]]
+name = "bio"
+kind = "batch"
+[department.batch]
+order = "svmsched"
+services = { blast = 60, fold = 40 }
+[[department]]
+name = "web"
+kind = "web"
+[department.web]
+instances_max = 3
+[[lending]]
+lender = "hpc"
+borrower = "bio"
+credit = 1.0
+[[user]]
+name = "alice"
+department = "hpc"
+[[user]]
+name = "ben"
+department = "bio"
+[[user]]
+name = "wendy"
+department = "web"
+role = "manager"
+[[user]]
+name = "oscar"
+department = "operators"
+role = "operator"
+"""
+PRICES = 'digits = 2\n[[price]]\nper = "core_hour"\namount = "0.5"\n'
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    place = tmp_path_factory.mktemp("answers")
+    (place / "site.toml").write_text(SITE)
+    (place / "prices.toml").write_text(PRICES)
+    found = Cloud(place / "data")
+    found.ok("up", "--detach", "--hosts", "5", "--cores", "2", "--config", str(place / "site.toml"))
+    try:
+        live_through(found)
+        yield found
+    finally:
+        found.close()
+
+
+def live_through(cloud: Cloud) -> None:
+    """Jobs 1 to 5 of alice: completed, an array that is partly over, failed, runs, waits for what failed; a lease, 6, and
+    one that ends, 7; ben's 8 of a service; web scales by hand, has a release, a host that drains."""
+
+    def submit(*words: str, user: str = "alice") -> str:
+        return cloud.ok("submit", "--as", user, *words).strip()
+
+    submit("--wrap", "echo hello")
+    submit("-a", "1-3", "--wrap", "sleep $((PHOENIX_ARRAY_INDEX * 200 - 200))")
+    submit("--wrap", "exit 3")
+    submit("-t", "30", "--wrap", "sleep 600")
+    cloud.run("wait", "3")
+    until(lambda: cloud.json("show", "3")["state"] == "failed", "it does not fail")
+    submit("-d", "afterok:3", "--wrap", "true")
+    cloud.ok("lease", "create", "--as", "alice", "--start", "+50m", "--duration", "10m")
+    submit("-d", "afterany:3", "--grace", "2", "--wrap", "true")
+    submit("--service", "blast", "-n", "1", "--wrap", "true", user="ben")
+    cloud.ok("scale", "web", "2")
+    cloud.run("deploy", "web", "--as", "wendy", "--image", "second")
+    cloud.ok("hosts", "drain", "host004", "--reason", "for a test")
+    cloud.run("submit", "--as", "alice", "-N", "99", "--wrap", "true")
+    until(lambda: cloud.json("show", "8")["state"] == "completed", "ben's job does not end")
+
+
+def reader(cloud: Cloud, user: str = "oscar") -> Client:
+    status = cloud.status()
+    token = Path(status["credentials"][user]["token"]).read_text().strip()
+    return Client(status["http_url"], token, user=user)
+
+
+def strict(schema: Any) -> Any:
+    """The same, which allows nothing that it does not name."""
+    if isinstance(schema, dict):
+        made = {key: strict(value) for key, value in schema.items()}
+        if schema.get("type") == "object" and "properties" in schema:
+            made.setdefault("additionalProperties", False)
+        return made
+    return [strict(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def validator(path: str) -> Draft202012Validator:
+    document = json.loads(openapi.document())
+    content = document["paths"][path]["get"]["responses"]["200"]["content"]
+    (form,) = content.values()
+    return Draft202012Validator(strict({**form["schema"], "components": document["components"]}))
+
+
+def asked(cloud: Cloud) -> dict[str, list[str]]:
+    """Path of the table -> what is asked there."""
+    hosts = [f"host00{number}" for number in range(5)]
+    jobs = ["1", "2", "2_1", "2_2", "3", "4", "5", "6", "7", "8"]
+    instances = [row["instance"] for row in reader(cloud).get("/v1/instances", all=1)["instances"]]
+    of = {
+        "job": jobs,
+        "lease": ["6"],
+        "department": ["hpc", "bio", "web"],
+        "name": [*jobs, *hosts, "hpc", "bio", "web", *instances],
+    }
+    of["entity"] = of["name"]
+    named = {"/v1/departments/{department}/releases": ["/v1/departments/web/releases"]}
+    extra = {
+        "/v1/queue": [query("/v1/queue", state=state) for state in ("completed,failed", "")] + ["/v1/queue?form=lines"],
+        "/v1/leases": ["/v1/leases?all=1"],
+        "/v1/instances": ["/v1/instances?all=1"],
+        "/v1/usage": [f"/v1/usage?by={by}" for by in ("department", "user", "service", "lease")],
+        "/v1/billable": [query("/v1/billable", day=exact(time.time() // DAY_S * DAY_S))],
+        "/v1/audit": ["/v1/audit", "/v1/audit?after=0&limit=3"],
+        "/v1/events": ["/v1/events", "/v1/events?after=3&limit=9"],
+        "/v1/history": ["/v1/history?limit=3", "/v1/history?state=failed"],
+    }
+    found: dict[str, list[str]] = {}
+    for read in READS:
+        name = read.path.partition("{")[2].partition("}")[0]
+        paths = [read.path.replace(f"{{{name}}}", quote(one)) for one in of[name]] if name else [read.path]
+        found[read.path] = named.get(read.path) or extra.get(read.path) or paths
+    return found
+
+
+TYPED = [read for read in READS if read.answer and read.method == "GET"]
+
+
+@pytest.mark.parametrize("read", TYPED, ids=lambda read: str(read.path))
+def test_it_answers_as_the_document_says(cloud: Cloud, read: Read) -> None:
+    client, check = reader(cloud), validator(read.path)
+    for path in asked(cloud)[read.path]:
+        body = client.fetch("GET", path).body
+        for text in body.splitlines() if read.content == JSON_LINES else [body]:
+            wrong = [
+                f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+                for error in check.iter_errors(json.loads(text))
+            ]
+            assert not wrong, f"{path}: {text[:2000]!r}"
+
+
+def test_every_answer_that_has_a_type_was_asked_for_something_that_is_there(cloud: Cloud) -> None:
+    """Or the test above would find nothing wrong in nothing."""
+    client = reader(cloud)
+    assert {row["state"] for row in client.get("/v1/history")["jobs"]} >= {"completed", "failed", "running", "pending"}
+    assert client.get("/v1/leases")["leases"]
+    assert client.get("/v1/lending")["contracts"]
+    web = client.get("/v1/departments/web")
+    assert (web["scale"]["minimum"], bool(web["instances"])) == (2, True)
+    assert client.get("/v1/usage", by="service", department="bio")["rows"]
+    assert client.get("/v1/billable", day=exact(time.time() // DAY_S * DAY_S))["attempts"]
+    assert client.get("/v1/starts/6")["starts"]
+
+
+def test_the_page_gets_its_stream(cloud: Cloud) -> None:
+    (read,) = [read for read in READS if read.content == EVENT_STREAM]
+    status = cloud.status()
+    token = Path(status["credentials"]["oscar"]["token"]).read_text().strip()
+    request = urllib.request.Request(status["http_url"] + read.path, headers={"Authorization": f"Bearer {token}"})
+    check = validator("/v1/picture")
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        for line in answer:
+            if line.startswith(b"data: "):
+                assert not list(check.iter_errors(json.loads(line[6:])))
+                return
