@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from schemas.problems import Code
 
+from phoenix.client.errors import NOT_KNOWN as NOT_KNOWN
+from phoenix.client.errors import Denied, Invalid, PhoenixError, Unavailable
+
 OK: Final = 0
 FAILED: Final = 1  # the operation failed, or was refused for what it asks
 USAGE: Final = 2  # a mistyped command or option, or a thing that does not exist
@@ -16,7 +19,6 @@ UNREACHABLE: Final = 3  # no cloud is running there, or it does not answer
 DENIED: Final = 4  # the credential may not do this
 UNKNOWN: Final = 5  # the cloud was asked for a change and gave no answer: whether it happens is not known
 INTERRUPTED: Final = 130  # Ctrl-C, as a shell counts it
-NOT_KNOWN: Final = "the outcome is unknown"
 
 MEANINGS: Final = {
     OK: "done",
@@ -74,6 +76,15 @@ class CliError(Exception):
 
 def usage(message: str, hint: str = "") -> CliError:
     return CliError(USAGE, message, hint)
+
+
+_EXITS: Final = ((Denied, DENIED), (Invalid, USAGE), (Unavailable, UNREACHABLE))
+
+
+def of_client(error: PhoenixError) -> CliError:
+    """What the client library found wrong before anything was asked: with the address, the data directory, the token."""
+    code = next((code for kind, code in _EXITS if isinstance(error, kind)), FAILED)
+    return CliError(code, error.message, error.hint)
 
 
 def in_words(

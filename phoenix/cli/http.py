@@ -2,12 +2,14 @@
 
 Theory of operation
   One request a connection (`Connection: close`), a deadline on every read, and three ways to read the answer: whole, line by
-  line while it grows, or as raw bytes with headers.  `http.client` would do, but importing it costs more than the whole of
-  `phoenix queue`.  TLS is imported only for https.
+  line while it grows, or as raw bytes with headers.  Addresses, tokens, TLS, errors and the rules of repeating are the client
+  library's (`phoenix.client`); its transport is not, because importing aiohttp costs more than the whole of `phoenix queue`, as
+  `http.client` does.
 
 Rules
   1. The token goes into the Authorization header and nowhere else: not into errors, not into URLs.
-  2. A problem (`schemas.problems`) becomes a `CliError` with its sentence, its field, and the exit code of its class.
+  2. A problem (`schemas.problems`) is read as the library reads it (`phoenix.client.errors`), and becomes a `CliError` with its
+     sentence, its field, and the exit code of its class.
   3. A body is read to its announced end: an answer that breaks off is an error, never half a table.
   4. A change that was sent and not answered may have happened: that is an error of its own (`UNKNOWN`).
 """
@@ -20,18 +22,20 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import orjson
 
-from phoenix.cli.errors import DENIED, FAILED, NOT_KNOWN, UNKNOWN, UNREACHABLE, USAGE, CliError
+from phoenix.cli.errors import DENIED, FAILED, UNKNOWN, UNREACHABLE, USAGE, CliError, of_client
+from phoenix.client import address
+from phoenix.client.address import quote as quote
+from phoenix.client.errors import NOT_KNOWN, PhoenixError
+from phoenix.client.errors import refusal as error_of
 
 TIMEOUT_S: Final = (
     30.0  # no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
 )
 LEAST_S: Final = 0.1  # for what begins when the time is nearly up
-PORT_MAX: Final = 65535
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {400: USAGE, 401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}
 _REFUSALS: Final = {"unknown": USAGE, "denied": DENIED, "unavailable": UNREACHABLE}
 _IN_ADDRESS: Final = ("id", "host")
-_UNSAFE: Final = b' %?#&=+/"<>\\^`{|}'
 
 
 class Response(NamedTuple):
@@ -40,36 +44,9 @@ class Response(NamedTuple):
     body: bytes
 
 
-class Address(NamedTuple):
-    tls: bool
-    host: str
-    port: int
-    base: str  # path prefix, without a slash at its end
-
-
-def quote(text: str) -> str:
-    """Percent-encode one path segment or query value."""
-    return "".join(chr(b) if 33 <= b < 127 and b not in _UNSAFE else f"%{b:02X}" for b in text.encode())
-
-
 def query(path: str, **values: object) -> str:
     """`path` with a query string of those values that are neither None nor empty."""
-    parts = [f"{name}={quote(str(value))}" for name, value in values.items() if value is not None and value != ""]
-    return f"{path}?{'&'.join(parts)}" if parts else path
-
-
-def parse_url(url: str) -> Address:
-    """CliError (usage) if `url` is no http or https address."""
-    scheme, separator, rest = url.partition("://")
-    authority, _, base = rest.partition("/")
-    host, _, port = authority.rpartition(":") if ":" in authority.rsplit("]", 1)[-1] else (authority, "", "")
-    plain = url.isascii() and not any(c.isspace() or not c.isprintable() for c in url)
-    right = plain and separator and scheme in ("http", "https") and host.strip("[]")
-    if not right or (port and not (port.isdecimal() and len(port) <= 5 and 0 < int(port) <= PORT_MAX)):
-        raise CliError(USAGE, f"{url!r} is no address of a cloud", "write http://HOST:PORT")
-    return Address(
-        scheme == "https", host.strip("[]"), int(port or (443 if scheme == "https" else 80)), base.rstrip("/")
-    )
+    return address.query(path, values)
 
 
 class Client:
@@ -78,7 +55,10 @@ class Client:
     def __init__(self, url: str, token: str = "", *, user: str = "", timeout_s: float = TIMEOUT_S) -> None:
         self.url = url
         self.user = user  # for messages
-        self._address = parse_url(url)
+        try:
+            self._address = address.parse_url(url)
+        except PhoenixError as error:
+            raise of_client(error) from error
         self._token = token
         self._timeout_s = timeout_s
 
@@ -127,19 +107,17 @@ class Client:
                 raise self._unreachable(error) from error
 
     def _open(self, method: str, path: str, body: bytes | None) -> socket.socket:
-        address = self._address
-        head = f"{method} {address.base}{path} HTTP/1.1\r\nHost: {address.host}:{address.port}\r\nConnection: close\r\n"
+        to = self._address
+        head = f"{method} {to.base}{path} HTTP/1.1\r\nHost: {to.host}:{to.port}\r\nConnection: close\r\n"
         head += "Accept: application/json\r\n"
         if self._token:
             head += f"Authorization: Bearer {self._token}\r\n"
         if body is not None:
             head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
         try:
-            connection = socket.create_connection((address.host, address.port), timeout=self._timeout_s)
-            if address.tls:
-                import ssl
-
-                connection = ssl.create_default_context().wrap_socket(connection, server_hostname=address.host)
+            connection = socket.create_connection((to.host, to.port), timeout=self._timeout_s)
+            if to.tls:
+                connection = address.tls_context().wrap_socket(connection, server_hostname=to.host)
         except (OSError, UnicodeError) as error:  # a name that none can be
             raise self._unreachable(error) from error
         try:
@@ -162,26 +140,24 @@ class Client:
 
 def refusal(answer: Response, user: str = "") -> CliError:
     """The sentence of a problem, or of what else was answered, with the exit code of its class."""
-    code = _CODES.get(answer.status, FAILED)
-    field, message, error = "", "", None
-    try:
-        error = orjson.loads(answer.body)
-        field, message = error.get("field") or "", error["detail"]
-        code = _REFUSALS.get(str(error.get("code")), code)
-    except (ValueError, LookupError, AttributeError, TypeError):
-        error, message = None, answer.body[:200].decode(errors="replace").strip()
+    found = error_of(answer.status, answer.headers, _content(answer.body))
+    error = dict(found.answer) or None
+    field, text = str(found.answer.get("field") or ""), found.message
+    code = _REFUSALS.get(str(found.answer.get("code")), _CODES.get(answer.status, FAILED))
     if code == DENIED:
         who = f"{user} may not do this" if user else "denied"
-        return CliError(
-            DENIED,
-            f"{who}: {message or f'HTTP status {answer.status}'}",
-            "choose another credential with --as USER",
-            error,
-        )
-    text = message or f"the cloud answered with HTTP status {answer.status}"
+        return CliError(DENIED, f"{who}: {text}", "choose another credential with --as USER", error)
     # What is unknown, and what the address names, is named by its sentence.
     named = field and field not in text and field not in _IN_ADDRESS and (code != USAGE or answer.status == 400)
     return CliError(code, f"{field}: {text}" if named else text, answer=error)
+
+
+def _content(body: bytes) -> object:
+    """The decoded JSON, or the text of what is none."""
+    try:
+        return orjson.loads(body)
+    except ValueError:
+        return body.decode(errors="replace")
 
 
 def _json(body: bytes) -> Any:

@@ -11,7 +11,7 @@ from phoenix.cli import cloud, health_notes, printing, suggest, tables, units
 from phoenix.cli.errors import CliError, usage
 from phoenix.cli.http import Client, quote
 from phoenix.cli.parser import count
-from phoenix.cli.states import FINAL
+from phoenix.client.states import FINAL
 from services.domain import text as sentences
 from services.domain.text.starts import MARKS
 

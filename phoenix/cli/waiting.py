@@ -10,7 +10,7 @@ from typing import Any, Final
 from phoenix.cli import tail
 from phoenix.cli.errors import FAILED, UNREACHABLE, CliError, usage
 from phoenix.cli.http import Client, query
-from phoenix.cli.states import FINAL, GOOD
+from phoenix.client.states import FINAL, GOOD
 from schemas import control_characters
 
 POLL_FIRST_S: Final = 0.05

@@ -93,6 +93,12 @@ async def output(here: House, job: str, attempt: str = "latest") -> tuple[str, s
         return await answer.text(), answer.headers["Phoenix-End"]
 
 
+async def places(here: House, job: str) -> tuple[str, str]:
+    """The attempt that is read, and the one that began its output."""
+    async with here.session.get(f"{here.url}/v1/jobs/{job}/output", headers=here.headers("ann")) as answer:
+        return answer.headers["Phoenix-Attempt"], answer.headers["Phoenix-Began"]
+
+
 async def test_everything_goes_on_under_the_old_name(here: House) -> None:
     job = await job_of(here, "h1")
     guest, name = here.guest(job.job), job.job
@@ -118,6 +124,7 @@ async def test_everything_goes_on_under_the_old_name(here: House) -> None:
     assert (await guest.json("POST", "checkpoint", {"percent": 50}))["status"] == "acknowledged"
     boot = await guest.json("GET", "boot")
     assert (boot["attempt"], boot["checkpoint"]["attempt"]) == (2, 2)
+    assert await places(here, name) == ("2", "1")
     assert await guest.json("GET", "commands?wait_s=0") == {"commands": []}
     for attempt in ("latest", "1", "2"):
         assert await output(here, name, attempt) == ("one\ntwo\nthree\n", "false")

@@ -12,6 +12,7 @@ import pytest
 
 from phoenix.cli import health_notes
 from phoenix.cli.cloud import Cloud
+from phoenix.client.where import Site
 from phoenix.local.stack_layout import layout
 from services.domain.exits import Exit
 
@@ -46,7 +47,7 @@ def test_the_supervisor_is_asked(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
         supervisor = threading.Thread(target=answer)
         supervisor.start()
-        where = Cloud("http://127.0.0.1:1", data=tmp_path, kinds={}, users=[], chosen="")
+        where = Cloud(Site("http://127.0.0.1:1", data=tmp_path), chosen="")
         health_notes.tell(where)
         supervisor.join(5)
     assert "the scheduler of hpc does not answer (failing)" in capsys.readouterr().err

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from phoenix.cli import retrying
 from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from phoenix.cli.retrying import ask_again
+from phoenix.client import retries
 
 BODY = b'{"job":"7"}'
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
@@ -81,7 +81,7 @@ def test_a_door_that_was_never_reached_is_no_unknown_answer() -> None:
 def test_a_door_that_was_never_reached_is_left_soon_and_one_that_was_is_asked_until_the_time_is_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(retrying, "PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(retries, "PAUSES_S", (0.01, 0.01))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     with pytest.raises(CliError) as caught:

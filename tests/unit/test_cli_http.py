@@ -13,8 +13,9 @@ from msgspec.json import encode
 from phoenix.cli import cloud, sbatch
 from phoenix.cli.__main__ import main
 from phoenix.cli.errors import CliError
-from phoenix.cli.http import Client, Response, parse_url, query, refusal
+from phoenix.cli.http import Client, Response, query, refusal
 from phoenix.cli.signal import post_signal
+from phoenix.client import where
 from schemas import requests as r
 from schemas.problems import problem
 
@@ -183,7 +184,7 @@ def test_what_is_wrong_with_a_web_department_s_request_is_told_by_option(
     def post(_client: Client, _path: str, _payload: object) -> None:
         raise refusal(Response(400, {}, encode(problem("invalid", f"{field}: no", field))))
 
-    site = cloud.Cloud("http://127.0.0.1:1", data=None, kinds={"hpc": "batch", "web": "web"}, users=[], chosen="")
+    site = cloud.Cloud(where.Site("http://127.0.0.1:1", kinds={"hpc": "batch", "web": "web"}), chosen="")
     monkeypatch.setattr(cloud, "find", lambda _args: site)
     monkeypatch.setattr(Client, "post", post)
     monkeypatch.setattr(cloud.Cloud, "_client", lambda _self, _default: Client("http://127.0.0.1:1"))
@@ -199,12 +200,11 @@ def test_what_the_address_names_is_named_by_the_sentence() -> None:
     assert str(refusal(Response(400, {}, encode(problem("invalid", wrong, "id"))))) == wrong
 
 
-def test_addresses() -> None:
-    assert parse_url("http://[::1]:80/base/") == (False, "::1", 80, "base")
-    assert parse_url("https://site.example") == (True, "site.example", 443, "")
+def test_an_address_that_is_none_is_a_mistyped_value() -> None:
     for wrong in ("site.example:80", "ftp://x", "http://:80", "http://x:port"):
-        with pytest.raises(CliError, match="no address"):
-            parse_url(wrong)
+        with pytest.raises(CliError, match="no address") as caught:
+            Client(wrong)
+        assert (caught.value.code, caught.value.hint) == (2, "write http://HOST:PORT")
 
 
 def test_query_leaves_out_what_was_not_said() -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from phoenix.cli import checkpoint, launch, retrying
+from phoenix.cli import checkpoint, launch
 from phoenix.cli.__main__ import main
 from phoenix.cli.commands import VARIABLES
 from phoenix.cli.errors import MEANINGS
+from phoenix.client import retries
 from phoenix.local import stack_config, stack_ports, stack_settings
 from phoenix.local.stack_layout import CONTENT, layout, write_private
 from schemas.ids import is_department
@@ -29,7 +30,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("PHOENIX_")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(retrying, "PAUSES_S", (0.01,))  # for a door that is never there
+    monkeypatch.setattr(retries, "PAUSES_S", (0.01,))  # for a door that is never there
 
 
 def ended(argv: list[str], capsys: pytest.CaptureFixture[str]) -> int:
@@ -65,7 +66,7 @@ def test_every_variable_that_is_read_is_among_them() -> None:
     of_jobs = {ROOT / "phoenix" / "cli" / name for name in ("launch.py", "checkpoint.py")}
     read = {
         name
-        for package in ("cli", "simulate", "load", "whatif", "doctor")
+        for package in ("cli", "client", "simulate", "load", "whatif", "doctor")
         for file in sorted({*(ROOT / "phoenix" / package).rglob("*.py")} - of_jobs)
         for name in re.findall(r"""environ(?:\.get\(|\[)["'](\w+)""", file.read_text())
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import re
 from collections.abc import AsyncIterator, Sequence
@@ -22,6 +23,7 @@ from services.domain.custody.custody import Custody
 from services.monitor.events import LOAD, Entry, Publisher
 from services.monitor.explain.why import Why
 from services.monitor.history.file import Still
+from services.monitor.http import reads
 from services.monitor.http.access import Access
 from services.monitor.http.history_routes import HistoryReads
 from services.monitor.http.reads import POSITION, Reads
@@ -55,7 +57,7 @@ class House:
         registry.register(ReadModel(self.desk.core, self.desk.views))
         assert self.desk.history is not None
         access = Access(self.desk.core.custody, Identities(tokens, CLOUD))
-        reads = Reads(
+        served = Reads(
             self.desk.core,
             self.desk.views,
             self.desk.history,
@@ -69,7 +71,7 @@ class House:
                 *HistoryReads(access, self.desk.history, lambda: 100.0).routes(),
             ],
         )
-        self.client = TestClient(TestServer(reads.app()))
+        self.client = TestClient(TestServer(served.app()))
 
     reasons: tuple[dict[str, Any], ...] = ()  # more than that it is held
 
@@ -238,6 +240,26 @@ async def test_a_follower_sees_what_happens(house: House) -> None:
         async with asyncio.timeout(5):
             while orjson.loads(line := await answer.content.readline())["fact"].get("job") != "2":
                 assert line
+
+
+async def test_a_follower_with_nothing_to_read_gets_empty_lines_while_others_have_events(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reads, "FOLLOW_S", 0.1)
+    house.desk.play(adopted(CLOUD))
+    headers = {"Authorization": "Bearer t-wendy"}
+
+    async def others() -> None:
+        for number in itertools.count(2):
+            house.desk.play(job(str(number)))
+            await asyncio.sleep(0.01)
+
+    busy = asyncio.create_task(others())
+    async with house.client.get("/v1/events?after=0&follow=1", headers=headers) as answer, asyncio.timeout(5):
+        while line := (await answer.content.readline()).strip():
+            assert orjson.loads(line)["department"] != "hpc"
+        assert not busy.done()
+    busy.cancel()
 
 
 async def test_events_are_paged_forward_from_a_position_and_the_newest_come_without_one(house: House) -> None:

@@ -404,7 +404,13 @@ def body_room(core: AdmissionCore) -> Room:
 
 def _place(found: Readable, offset: int, over: bool) -> dict[str, str]:
     end = "true" if over else "false"
-    return {"Phoenix-Offset": str(offset), "Phoenix-End": end, "Phoenix-Attempt": str(found.attempt)}
+    began = str(found.stored) if found.attempt else "0"
+    return {
+        "Phoenix-Offset": str(offset),
+        "Phoenix-End": end,
+        "Phoenix-Attempt": str(found.attempt),
+        "Phoenix-Began": began,
+    }
 
 
 async def _relay(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

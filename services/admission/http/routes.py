@@ -141,8 +141,9 @@ ROUTES: Final = (
         method="GET",
         path="/v1/jobs/{id}/output",
         handler="output",
-        text="A job's output from an offset on; headers Phoenix-Offset (the next one), Phoenix-End, "
-        "Phoenix-Attempt; Phoenix-Removed says why nothing is there of a job that ended long ago.",
+        text="A job's output from an offset on; headers Phoenix-Offset (the next one), Phoenix-End, Phoenix-Attempt, "
+        "Phoenix-Began (the attempt that began this output: one that was suspended and resumed continues it); "
+        "Phoenix-Removed says why nothing is there of a job that ended long ago.",
         query=(
             Parameter(name="stream", text="stdout (default) or stderr"),
             Parameter(name="rank", type="integer", text="default 0"),

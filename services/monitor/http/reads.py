@@ -245,6 +245,7 @@ class Reads:
         scope: str | None,
         omitted: frozenset[str],
     ) -> None:
+        due = time.monotonic() + FOLLOW_S  # what others have events of keeps no listener's connection alive
         while True:
             if after < self.publisher.complete_from(scope, loads=LOAD not in omitted) and after:
                 return  # it read too slowly: it asks again, and learns what it has missed
@@ -254,8 +255,10 @@ class Reads:
                 wanted = b"".join(e.data + b"\n" for e in entries if e.kind not in omitted)
                 if wanted:
                     await answer.write(wanted)
-            try:
-                await asyncio.wait_for(watcher.wait(), FOLLOW_S)
-            except TimeoutError:
+                    due = time.monotonic() + FOLLOW_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(watcher.wait(), max(0.0, due - time.monotonic()))
+            if time.monotonic() >= due:
                 await answer.write(b"\n")
+                due = time.monotonic() + FOLLOW_S
             watcher.clear()

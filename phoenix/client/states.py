@@ -1,4 +1,4 @@
-"""The states in which a job stays, as the door names them."""
+"""The states in which a job stays, as admission names them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,173 @@
+"""What the client library offers: the same calls in both forms, the fields of the wire, few imports, a page with all of it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+import typing
+from collections.abc import AsyncGenerator
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+import phoenix.client
+from phoenix.client import Client, Invalid, SyncClient, answers, options, states, times
+from phoenix.client.client import JOBS_MAX
+from phoenix.client.errors import Unreadable
+from schemas import requests as r
+from schemas import signals
+from services.monitor.history.reads import STATES
+from tests.unit.frame_source import ROOT, sources, tree
+
+THIRD_PARTY = {"aiohttp", "msgspec"}
+PAGE = ROOT / "docs" / "reference" / "client.md"
+NAMED_OTHERWISE = {
+    "request",
+    "after",
+    "kind",
+    "duration_s",
+    "start_at",
+    "deadline_at",
+}  # arguments of the calls themselves
+
+
+def calls(cls: type) -> set[str]:
+    return {name for name in vars(cls) if not name.startswith("_")}
+
+
+def fields(struct: type[msgspec.Struct]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(struct)}
+
+
+@pytest.mark.parametrize(
+    ("offered", "asked"),
+    [
+        (options.JobOptions, r.JobSubmit),
+        (options.LeaseOptions, r.LeaseCreate),
+        (options.ReleaseOptions, r.ReleaseDeploy),
+        (options.Signal, r.JobSignal),
+    ],
+)
+def test_options_are_the_fields_of_the_request(offered: type, asked: type[msgspec.Struct]) -> None:
+    assert set(typing.get_type_hints(offered)) == fields(asked) - (NAMED_OTHERWISE & fields(asked))
+
+
+def test_the_choices_of_an_option_are_those_of_the_request() -> None:
+    hints, asked = typing.get_type_hints(options.JobOptions), typing.get_type_hints(r.JobSubmit)
+    for name in ("on_reclaim", "on_term"):
+        assert set(typing.get_args(typing.get_args(hints[name])[0])) == set(
+            typing.get_args(typing.get_args(asked[name])[0])
+        )
+    kinds = inspect.signature(Client.create_lease, eval_str=True).parameters["kind"].annotation
+    assert set(typing.get_args(kinds)) == set(typing.get_args(r.LeaseKind))
+
+
+@pytest.mark.parametrize("name", signals.SIGNALS)
+def test_every_signal_has_a_call_with_its_fields(name: str) -> None:
+    offered = set(inspect.signature(getattr(Client, f"signal_{name}")).parameters)
+    assert offered - {"self", "department", "timeout_s"} == fields(signals.SIGNALS[name]) - {"v"}
+
+
+def test_numbers_and_words_are_those_of_the_wire() -> None:
+    assert JOBS_MAX == r.JOBS_MAX
+    assert set(STATES) >= states.FINAL
+    assert not {"pending", "held", "starting", "running", "suspended", "completing"} & states.FINAL
+    assert set(STATES) - states.FINAL == {"pending", "held", "starting", "running", "suspended", "completing"}
+
+
+def test_the_client_without_a_loop_has_the_same_calls() -> None:
+    assert calls(SyncClient) - {"run"} == calls(Client)
+
+
+@pytest.mark.parametrize("name", sorted(calls(Client) - {"find", "url", "close"}))
+def test_a_call_has_the_same_arguments_in_both(name: str) -> None:
+    method, blocking = getattr(Client, name), inspect.getattr_static(SyncClient, name)
+    assert blocking._method is method
+    assert blocking.__doc__ == method.__doc__
+    iterates = typing.get_origin(inspect.signature(method, eval_str=True).return_annotation) is AsyncGenerator
+    assert type(blocking).__name__ == ("_Iteration" if iterates else "_Call")
+
+
+def test_both_are_made_and_found_alike() -> None:
+    for name in ("__init__", "find"):
+        one, other = (inspect.signature(getattr(cls, name)) for cls in (Client, SyncClient))
+        assert one.parameters == other.parameters
+
+
+@pytest.mark.parametrize("name", sorted(calls(Client) - {"url"}))
+def test_every_call_says_what_it_does_and_is_on_the_page(name: str) -> None:
+    assert (getattr(Client, name).__doc__ or "").strip()
+    assert re.search(rf"`{name}(\(|`)", PAGE.read_text()), f"{PAGE.name} has no {name}"
+
+
+def test_every_public_name_can_be_imported_and_is_on_the_page() -> None:
+    page = PAGE.read_text()
+    for name in phoenix.client.__all__:
+        assert getattr(phoenix.client, name).__name__ == name
+        assert f"`{name}" in page, name
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = phoenix.client.Nothing
+
+
+def test_it_imports_two_packages_and_of_ours_nothing_else() -> None:
+    found = {
+        name.split(".")[0] if not name.startswith("phoenix.") else name
+        for path in sources("phoenix/client")
+        for node in ast.walk(tree(path))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    foreign = {name for name in found if not name.startswith("phoenix.client")} - sys.stdlib_module_names
+    assert foreign == THIRD_PARTY
+
+
+def test_importing_it_does_not_import_what_takes_long() -> None:
+    """The command line takes parts of it, programs all of it: neither pays for aiohttp before the first call."""
+    heavy = ("aiohttp", "asyncio", "msgspec", "nats", "orjson", "schemas", "services")
+    for imported, loaded in (
+        ("phoenix.client, phoenix.client.errors, phoenix.client.where, phoenix.client.retries", ""),
+        ("phoenix.client.client, phoenix.client.blocking", "asyncio msgspec"),
+    ):
+        code = f"import sys, {imported}; print(*(name for name in {heavy} if name in sys.modules))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == loaded
+
+
+def test_times_are_read_in_either_form_and_sent_as_seconds() -> None:
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    for wire in ("2026-01-31T12:00:00.000Z", "2026-01-31T13:00:00+01:00", noon.timestamp()):
+        found = answers.read(answers.Job, {"job": "1", "state": "running", "submitted_at": wire})
+        assert found.submitted_at == noon
+    assert times.sent(noon, "at") == times.sent(noon.timestamp(), "at") == noon.timestamp()
+    with pytest.raises(Invalid, match="without an offset") as caught:
+        times.sent(datetime(2026, 1, 31, 12), "start_at")
+    assert caught.value.field == "start_at"
+
+
+def test_an_answer_keeps_what_this_version_does_not_know() -> None:
+    row = {"unit": "7_1", "job": "7", "state": "levitating", "newer": 1}
+    found = answers.read(answers.Job, {"job": "7", "state": "completed", "units": [row]})
+    assert (found.is_final, found.succeeded) == (True, True)
+    assert [(unit.unit, unit.is_final, unit.answer["newer"]) for unit in found.units] == [("7_1", False, 1)]
+    assert "newer" not in repr(found)
+
+
+@pytest.mark.parametrize("wrong", [[], None, "x", {"job": "1"}, {"job": "1", "state": 7, "nodes": "many"}])
+def test_what_is_no_answer_is_an_error_of_its_own(wrong: object) -> None:
+    with pytest.raises(Unreadable):
+        answers.read(answers.Job, wrong)
+
+
+def test_elements_of_an_array_are_named() -> None:
+    array = answers.Submitted(job="7", units=3)
+    assert (str(array), array.elements(), array.elements(0)) == ("7", ["7_1", "7_2", "7_3"], ["7_0", "7_1", "7_2"])
+    assert answers.Submitted(job="8").elements() == ["8"]
