@@ -36,12 +36,16 @@ import msgspec
 from msgspec import UNSET
 from msgspec import inspect as types_of
 
-from schemas import facts, reasons
+from schemas import examples_reasons, facts, reasons
 from schemas.common_fields import COMMON
 
 Schema = dict[str, Any]
 NAMED: Final[dict[str, tuple[Any, str]]] = {
-    "Reason": (reasons.Union, "The reason of a decision: one of these structs, by its `code`."),
+    "Reason": (
+        reasons.Union,
+        "The reason of a decision: one of these structs, by its `code` (docs/reference/reasons.md). Each has an example, its "
+        "sentence (`x-sentence`) and, where there is one, its remedy (`x-remedy`); parameters that are not known are left out.",
+    ),
     "Fact": (facts.Fact, "A fact of the journal: one of these structs, by its `kind`."),
 }
 
@@ -150,6 +154,8 @@ def _described(cls: type, schema: Schema, *, whole: bool) -> Schema:
         schema.pop("description", None)
     if not issubclass(cls, msgspec.Struct):
         return schema
+    if issubclass(cls, reasons.AnyReason):
+        schema |= _shown(examples_reasons.BY_KIND[cls])
     meanings = fields(cls)
     for name, value in schema["properties"].items():
         if name in meanings and "description" not in value:
@@ -158,6 +164,12 @@ def _described(cls: type, schema: Schema, *, whole: bool) -> Schema:
         absent = {field.encode_name for field in msgspec.structs.fields(cls) if field.default is UNSET}
         schema["required"] = [name for name in schema["properties"] if name not in absent]
     return schema
+
+
+def _shown(example: reasons.AnyReason) -> Schema:
+    """A reason's example, with its words."""
+    remedy = {"x-remedy": example.remedy()} if example.remedy() else {}
+    return {"examples": [msgspec.to_builtins(example)], "x-sentence": example.sentence(), **remedy}
 
 
 @cache
