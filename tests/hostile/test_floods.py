@@ -188,7 +188,7 @@ async def test_who_asks_as_a_guest_without_its_token_waits_for_a_turn(here: Hous
 
 async def test_ranks_that_wait_for_the_others_hold_no_turns(here: House) -> None:
     here.doors.guest_turns.turns.queue.bounds = Bounds(is_beside=True, depth_beside=1.0, department_depth=1.0)
-    job = (await here.ask("ann", "job.submit", {"script": "x", "nodes": 2, "cores": 1}))["job"]
+    job = (await here.ask("ann", "job.submit", {"script": "x", "nodes": 2}))["job"]
     await here.place(job, "h1", "h2", cores=1)
     first, second = here.guest(job), here.guest(job, rank=1)
     polls = [asyncio.create_task(first.call("GET", "commands?wait_s=20"))]
