@@ -30,6 +30,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from benchmarks.cloud import Cpu, cloud, connect, memory_mb, percentile, table, tell
+from schemas.problems import is_problem
 
 CONFIG: Final = """
 [cloud]
@@ -69,7 +70,7 @@ class Tally:
 
     async def heard(self, msg: Msg) -> None:
         self.answered += 1
-        self.granted += b'"ok":false' not in msg.data[:200]
+        self.granted += not is_problem(msg.data)
 
 
 async def flood_nats(
@@ -258,12 +259,12 @@ class Victim:
     async def _request(self, kind: str, body: dict[str, Any]) -> dict[str, Any] | None:
         subject = f"phoenix.request.bio.bob.{kind}"
         answer = orjson.loads((await self._nc.request(subject, orjson.dumps(body), timeout=ANSWER_S)).data)
-        return answer if answer["ok"] else None
+        return None if "type" in answer else answer
 
     async def _query(self) -> dict[str, Any] | None:
         answer = await self._nc.request("phoenix.query.monitor.bio.hosts", b"{}", timeout=ANSWER_S)
         found = orjson.loads(answer.data)
-        return {} if isinstance(found, list) or found.get("ok", True) else None
+        return None if "type" in found else {}
 
     async def _call(self, method: str, url: str, body: Any = None) -> dict[str, Any] | None:
         async with self._session.request(method, url, json=body) as answer:

@@ -176,8 +176,8 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     ),
     r.JobResults(
         results=(
-            r.JobResult(job="17", ok=True),
-            r.JobResult(job="18_3", ok=False, error=problem("unknown", "no such job: 18_3", "jobs[1]")),
+            r.JobResult(job="17"),
+            r.JobResult(job="18_3", error=problem("unknown", "no such job: 18_3", "jobs[1]")),
         )
     ),
     r.Done(),

@@ -71,7 +71,6 @@ class JobExplained(msgspec.Struct, frozen=True, kw_only=True):
     """Why a job waits, or how it is.  `job`: the job of the query; `unit`: the unit that the reasons are about: of an array,
     one of its elements; `reasons`: the reasons, the most important one first."""
 
-    ok: Literal[True] = True
     job: str
     unit: str
     reasons: list[Reason]
@@ -81,7 +80,6 @@ class InstancesExplained(msgspec.Struct, frozen=True, kw_only=True):
     """Why a web department has its instances.  `instances`: instances that it is to have; `serving`: instances that serve;
     `reasons`: the reasons, the most important one first."""
 
-    ok: Literal[True] = True
     instances: int
     serving: int
     reasons: list[Reason]
@@ -90,14 +88,12 @@ class InstancesExplained(msgspec.Struct, frozen=True, kw_only=True):
 class TroublesTold(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator should look at in a web department.  `troubles`: the reasons, the most important one first."""
 
-    ok: Literal[True] = True
     troubles: list[Reason]
 
 
 class StartsForeseen(msgspec.Struct, frozen=True, kw_only=True):
     """When jobs start.  `at`: the time for which this was computed, UTC seconds; `starts`: unit -> when it starts."""
 
-    ok: Literal[True] = True
     at: float
     starts: dict[str, Foreseen]
 
@@ -106,7 +102,6 @@ class QueueExplained(msgspec.Struct, kw_only=True):
     """Why each unit of a queue waits.  `reasons`: unit -> its first reason, of the first ones of the queue; `rest`: code of a
     reason -> units that wait for it, of all others."""
 
-    ok: Literal[True] = True
     reasons: dict[str, Reason] = {}
     rest: dict[str, list[str]] = {}
 

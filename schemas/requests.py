@@ -79,7 +79,7 @@ Duration = Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)]
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The request was granted."""
+    """The request was granted, and there is nothing else to say.  `ok`: true."""
 
     ok: Literal[True] = True
 
@@ -88,25 +88,22 @@ class Submitted(Message, frozen=True, kw_only=True):
     """The job is in the journal.  `job`: its number; `units`: 1, or the number of array elements; `claim_waits_s`: of a job
     with a grace time of its own, how long a department that claims one of its hosts may have to wait, in seconds."""
 
-    ok: Literal[True] = True
     job: str
     units: int = 1
     claim_waits_s: float | UnsetType = UNSET
 
 
 class JobResult(Message, frozen=True, kw_only=True, omit_defaults=True):
-    """The result for one job of the request.  `job`: the job or array element; `ok`: whether it was changed; `error`: why
-    not."""
+    """The result for one job of the request.  `job`: the job or array element; `error`: why it was not changed; left out: it
+    was."""
 
     job: str
-    ok: bool
     error: Problem | None = None
 
 
 class JobResults(Message, frozen=True, kw_only=True):
     """One result for each job of the request.  `results`: in the order of the request."""
 
-    ok: Literal[True] = True
     results: tuple[JobResult, ...]
 
 
@@ -136,7 +133,6 @@ class Instances(Message, frozen=True, kw_only=True):
     `unreachable_s`: an instance whose health check has failed for this long is replaced, in seconds; 0: never; `health_path`:
     path of the health check."""
 
-    ok: Literal[True] = True
     instances: tuple[Instance, ...]
     drain_s: float = 0.0
     unreachable_s: float = 0.0
@@ -148,7 +144,6 @@ class LeaseGranted(Message, frozen=True, kw_only=True):
     of hosts; `start_at`: start, UTC seconds; null for `best-effort`; `end_at`: end, UTC seconds; null for `best-effort`;
     `warning`: what could still keep it waiting; empty: nothing."""
 
-    ok: Literal[True] = True
     lease: str
     kind: LeaseKind
     nodes: int
@@ -162,7 +157,6 @@ class ConfigApplied(Message, frozen=True, kw_only=True):
     run, the last position that was considered; `late_leases`: a line for each accepted lease that the configuration does not
     keep, or of a dry run would not keep."""
 
-    ok: Literal[True] = True
     position: int
     late_leases: tuple[str, ...] = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -68,7 +68,6 @@ class Deployed(Message, frozen=True, kw_only=True):
     departments as things are; empty: nothing; `start_failures_max`: failed starts after which it is given up; 0: never;
     `boot_timeout_s`: time that a start may take, in seconds."""
 
-    ok: Literal[True] = True
     release: int
     warning: str = ""
     start_failures_max: int = 0

@@ -40,7 +40,6 @@ class Foretold(Message, frozen=True, kw_only=True):
     one of its hosts may have to wait, in seconds; `forecast`: when it would start; of an array, its first element; `last`: of
     an array, when its last element would start; `variants`: changed requests that would start earlier."""
 
-    ok: Literal[True] = True
     department: str
     at: float
     now: bool

@@ -1,6 +1,6 @@
 """When jobs start, as their scheduler foresees it: what admission and the monitor ask it, and what it answers.
 
-phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}     -> {"ok": true, "at": …, "starts": {unit: Foreseen}}
+phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}     -> {"at": …, "starts": {unit: Foreseen}}
 phoenix.query.scheduler.<department>.whatif   JobsAsked            -> JobsForeseen
 """
 
@@ -52,7 +52,6 @@ class JobsForeseen(msgspec.Struct, frozen=True, kw_only=True):
     """When jobs would start.  `at`: the time for which this was computed, UTC seconds; `now`: the first job would start at
     once; `found`: one for each job, in their order."""
 
-    ok: bool = True
     at: float
     now: bool
     found: list[JobForeseen]

@@ -61,7 +61,6 @@ def _check(args: argparse.Namespace) -> int:
     if args.json:
         printing.json(
             {
-                "ok": True,
                 "departments": [d.name for d in config.cloud.departments],
                 "users": len(config.cloud.users),
                 "warnings": warnings,
@@ -134,7 +133,7 @@ def _diff(args: argparse.Namespace) -> int:
     wanted = load_file(args.file, running.opennebula)
     changes = diff(running.cloud, wanted.cloud)
     late = _late_leases(args) if changes else []
-    _show(args, {"ok": True, "changes": changes, "late_leases": late, "later": _later(args)}, "nothing would change")
+    _show(args, {"changes": changes, "late_leases": late, "later": _later(args)}, "nothing would change")
     return OK
 
 
@@ -162,8 +161,8 @@ def _apply(args: argparse.Namespace) -> int:
         ) from error
     if not answer["ok"]:
         raise CliError(FAILED, str(answer.get("error")))
-    answer["later"] = _later(args)
-    _show(args, answer, "nothing has changed: this configuration is in force already")
+    shown = {name: value for name, value in answer.items() if name != "ok"} | {"later": _later(args)}
+    _show(args, shown, "nothing has changed: this configuration is in force already")
     return OK
 
 

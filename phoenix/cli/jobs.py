@@ -27,8 +27,8 @@ def run(verb: str, args: argparse.Namespace) -> int:
         printing.json({"results": results})
     code = OK
     for result in results:
-        error = result.get("error") or {}
-        if result.get("ok"):
+        error = result.get("error")
+        if error is None:
             if not args.json:
                 print(f"{result['job']}: {DONE[verb]}")
             continue
@@ -42,4 +42,4 @@ def run(verb: str, args: argparse.Namespace) -> int:
 def ask(client: Client, verb: str, jobs: list[str]) -> list[dict[str, Any]]:
     answer = client.post(f"/v1/jobs/{jobs[0]}/{verb}", {"jobs": jobs})
     results = answer.get("results")
-    return list(results) if results is not None else [{"job": job, "ok": True} for job in jobs]
+    return list(results) if results is not None else [{"job": job} for job in jobs]

@@ -139,7 +139,7 @@ def _set(args: argparse.Namespace, place: Place) -> int:
     secret_files.write(place.directory, args.department, args.name, _value(args))
     _record(args, place)
     if args.json:
-        printing.json({"ok": True, "department": args.department, "secret": args.name})
+        printing.json({"department": args.department, "secret": args.name})
         return 0
     print(f"{args.department}: {args.name} is set; instances that start from now on have it")
     if args.name not in place.wanted and args.name not in (uses := _uses(args, place)).releases:
@@ -215,7 +215,7 @@ def _remove(args: argparse.Namespace, place: Place) -> int:
         raise usage(f"{args.department} has no secret {args.name}", suggest.hint(args.name, there))
     _record(args, place)
     if args.json:
-        printing.json({"ok": True, "department": args.department, "secret": args.name})
+        printing.json({"department": args.department, "secret": args.name})
     else:
         print(f"{args.department}: {args.name} is removed; instances that run keep what they were given")
     return 0

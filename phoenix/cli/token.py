@@ -106,7 +106,7 @@ def _create(args: argparse.Namespace) -> int:
     local_audit.record(_file(args), "token.create", entry.user, name)
     shown = token if args.out in (None, files.STDOUT) else None
     if args.json:
-        printing.json({"ok": True, "id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
+        printing.json({"id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
         return 0
     if shown:
         print(shown)
@@ -168,7 +168,7 @@ def _revoke(args: argparse.Namespace) -> int:
         raise usage(f"there is no issued token {args.name!r}", suggest.hint(args.name, tokens.issued(path)))
     local_audit.record(_file(args), "token.revoke", entry.user, args.name)
     if args.json:
-        printing.json({"ok": True, "id": args.name, "user": entry.user})
+        printing.json({"id": args.name, "user": entry.user})
     else:
         print(f"{args.name} of {entry.user} is revoked: the doors refuse it from now on")
     return 0

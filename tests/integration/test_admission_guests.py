@@ -36,7 +36,7 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[House]
 
 async def submitted(here: House, **asked: Any) -> str:
     answer = await here.ask("ann", "job.submit", {"script": "echo hi", **asked})
-    assert answer["ok"], answer
+    assert "type" not in answer, answer
     job: str = answer["job"]
     return job
 
@@ -125,7 +125,7 @@ async def test_secrets_are_in_the_boot_document_and_nowhere_else(here: House, ca
     release = {"secrets": {"DB_PASSWORD": "db-password"}, "image": "v1"}
     kept = config.secrets.directory / "web" / "db-password"
     secret_files.write(config.secrets.directory, "web", "db-password", b"of before\n")
-    assert (await here.ask("wim", "release.deploy", release))["ok"]
+    assert "type" not in await here.ask("wim", "release.deploy", release)
     kept.unlink()
     fact = f.UnitPlaced(unit="web.5", attempt=1, hosts=("w1",), cores=1, memory_mb=1, release=1)
     await here.write("scheduler.web", fact)

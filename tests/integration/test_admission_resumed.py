@@ -77,7 +77,7 @@ class Suspended:
 
 async def job_of(here: House, *hosts: str, **asked: Any) -> Suspended:
     answer = await here.ask("ann", "job.submit", {"script": "echo hi", "nodes": len(hosts), **asked})
-    assert answer["ok"], answer
+    assert "type" not in answer, answer
     job = Suspended(here, answer["job"], hosts)
     await here.place(job.job, *hosts)
     await job.allocate()

@@ -73,7 +73,7 @@ def test_a_good_and_a_bad_release_cost_no_request(site: Cloud, tmp_path: Path) -
 def test_undo_and_who_may(site: Cloud) -> None:
     asked = site.json("deploy", "web", "--undo", "--max-unavailable", "2", "--max-surge", "0", "--wait")
     given_up = {"start_failures_max": 2, "boot_timeout_s": 60.0}
-    assert asked == {"ok": True, "release": 3, "state": "complete", "warning": "", **given_up}
+    assert asked == {"release": 3, "state": "complete", "warning": "", **given_up}
     newest = site.json("releases", "web")["releases"][0]
     assert (newest["content"]["environment"], newest["content"]["command"]) == ({"WORK_CPU_MS": "1"}, [])
     assert site.run("deploy", "web", "--as", "alice").returncode == 4

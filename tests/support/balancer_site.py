@@ -101,7 +101,7 @@ class Site:
     async def _list(self, message: Msg) -> None:
         assert json.loads(message.data) == {}
         assert message.reply.startswith("_INBOX_web.lb.")
-        await message.respond(json.dumps({"ok": True, "instances": self.listed}).encode())
+        await message.respond(json.dumps({"instances": self.listed}).encode())
 
     async def _signal(self, message: Msg) -> None:
         self.signals.put_nowait({"name": message.subject.rpartition(".")[2], **json.loads(message.data)})

@@ -90,7 +90,7 @@ class Site:
         if self.lists_silent:
             return
         self.lists += 1
-        wishes = {"ok": True, "drain_s": 5.0, "unreachable_s": 0.3, "health_path": "/healthz"}
+        wishes = {"drain_s": 5.0, "unreachable_s": 0.3, "health_path": "/healthz"}
         await message.respond(json.dumps({**wishes, "instances": list(self.listed.values())}).encode())
 
     async def _report(self, message: Msg) -> None:

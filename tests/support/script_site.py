@@ -30,7 +30,7 @@ class Site:
 
     async def submit(self, script: str, **asked: Any) -> str:
         answer = await self.here.ask("ann", "job.submit", {"script": script, **asked})
-        assert answer["ok"], answer
+        assert "type" not in answer, answer
         job: str = answer["job"]
         return job
 

@@ -132,8 +132,8 @@ async def test_what_is_unavailable_is_counted_and_not_held_against_the_caller() 
 
 async def test_what_is_refused_inside_of_a_reply_is_recorded_too_and_the_rest_as_granted() -> None:
     desk = Desk()
-    refused = JobResult(job="2", ok=False, error=problem("denied", "job 2 is bob's", "jobs"))
-    reply = JobResults(results=(JobResult(job="1", ok=True), refused))
+    refused = JobResult(job="2", error=problem("denied", "job 2 is bob's", "jobs"))
+    reply = JobResults(results=(JobResult(job="1"), refused))
     told = asks(kind="job.cancel")
     told.wrote(17)
     told.done("hpc", reply)
@@ -151,7 +151,7 @@ async def test_a_reply_that_grants_nothing_is_not_recorded_as_granted() -> None:
     desk = Desk()
     error = problem("unknown", "m", "jobs")
     told = asks(kind="job.cancel")
-    told.done("hpc", JobResults(results=(JobResult(job="2", ok=False, error=error),)))
+    told.done("hpc", JobResults(results=(JobResult(job="2", error=error),)))
     desk.gate.granted(told)
     assert await desk.records() == []
 

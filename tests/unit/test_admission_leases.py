@@ -404,7 +404,7 @@ def test_a_refusal_is_read_by_programs_too() -> None:
     told = msgspec.json.decode(r.encode(Refused("conflict", "no", "start_at", details).problem()))
     assert told["lease"]["collides_with"] == ["1"]
     assert "lease" not in msgspec.json.decode(r.encode(Refused("conflict", "no").problem()))
-    assert compose.failed_job("1", Refused("conflict", "no")).ok is False
+    assert compose.failed_job("1", Refused("conflict", "no")).error == Refused("conflict", "no").problem()
 
 
 # ------------------------------------------------------------------------------------------------------- immediate: the hosts

@@ -67,7 +67,6 @@ def test_an_audit_brings_instances_and_the_departments_wishes() -> None:
     long = {"unit": "web.3", "attempt": 1, "state": "running", "address": "x" * 300}
     serving = {"unit": "web.1", "attempt": 1, "state": "running", "address": "127.0.0.1:1", "cores": 2, "host": "h"}
     answer = {
-        "ok": True,
         "instances": [serving, ended, long],
         "drain_s": 3.0,
         "health_path": "/x",

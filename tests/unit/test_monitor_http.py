@@ -84,7 +84,7 @@ class House:
         return orjson.dumps({"department": department, "job": job, "reasons": held}) if job == "1" else None
 
     async def starts(self, department: str, jobs: Sequence[str] | None) -> bytes | None:
-        return orjson.dumps({"ok": True, "starts": {"1": HELD}}) if department == "hpc" else None
+        return orjson.dumps({"starts": {"1": HELD}}) if department == "hpc" else None
 
     async def _wait_for(self, position: int, timeout_s: float) -> None:
         self.waited.append(position)

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from phoenix.cli.departments import render
 from schemas import reasons as because
+from schemas.problems import problem
 from schemas.reasons import Reason
 from services.monitor.explain.troubled import Troubled
 from services.monitor.explain.why_waiting import SILENT_MAX
@@ -32,7 +33,7 @@ class Scheduler:
         self.asked.append(department)
         if self.troubles is None:
             return self.raw
-        return msgspec.json.encode({"ok": True, "troubles": self.troubles})
+        return msgspec.json.encode({"troubles": self.troubles})
 
 
 def house() -> tuple[Desk, Scheduler, Troubled]:
@@ -71,7 +72,7 @@ async def test_who_does_not_answer_for_a_while_says_nothing_any_more() -> None:
     scheduler.troubles = [DROPPED]
     await troubled.look()
     scheduler.troubles = None
-    for raw in (None, b"{", b'{"ok": false}')[: SILENT_MAX - 1]:
+    for raw in (None, b"{", msgspec.json.encode(problem("failed", "no")))[: SILENT_MAX - 1]:
         scheduler.raw = raw
         await troubled.look()
         assert row(desk)["troubles"], "one answer may be lost"

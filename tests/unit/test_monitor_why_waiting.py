@@ -8,9 +8,11 @@ from typing import Any
 import msgspec
 import orjson
 import pytest
+from msgspec.json import encode
 
 from schemas import reasons as because
 from schemas.facts import Lease
+from schemas.problems import problem
 from schemas.reasons import Reason
 from services.monitor import parts
 from services.monitor.explain.why_waiting import SILENT_MAX, WhyWaiting
@@ -34,7 +36,7 @@ class Scheduler:
         self.asked.append(department)
         if self.raw is not None or self.reasons is None:
             return self.raw
-        return msgspec.json.encode({"ok": True, "reasons": self.reasons, "rest": self.rest})
+        return msgspec.json.encode({"reasons": self.reasons, "rest": self.rest})
 
 
 def house() -> tuple[Desk, Scheduler, WhyWaiting]:
@@ -91,7 +93,7 @@ async def test_what_is_new_of_many_is_taken_in_in_parts(monkeypatch: pytest.Monk
 
 def test_what_is_told_of_many_is_compared_in_parts() -> None:
     _, _, why = house()
-    data = msgspec.json.encode({"ok": True, "rest": {"too_large_now": [str(number) for number in range(3_000)]}})
+    data = msgspec.json.encode({"reasons": {}, "rest": {"too_large_now": [str(number) for number in range(3_000)]}})
     found: list[dict[str, None]] = []
 
     def heard() -> parts.Parts[None]:
@@ -131,7 +133,7 @@ async def test_a_scheduler_that_is_silent_for_long_is_not_believed_any_more() ->
     assert codes(desk)["1"] == "waits_for_hosts"
     await why.look()
     assert codes(desk)["1"] == "queue"
-    for raw in (b"\xff", b"{}", b'{"ok": false}', b'{"ok": true, "reasons": {"1": {"code": "of tomorrow"}}}'):
+    for raw in (b"\xff", b"{}", encode(problem("failed", "no")), b'{"reasons": {"1": {"code": "of tomorrow"}}}'):
         scheduler.raw = raw
         await why.look()
         assert codes(desk)["1"] == "queue"

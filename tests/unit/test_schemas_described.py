@@ -166,7 +166,7 @@ def test_fields_of_requests_with_a_default_may_be_left_out() -> None:
         assert submitted["required"] == []
         assert submitted["properties"]["tasks"]["default"] == 1
     for name in ("openapi.json", "asyncapi.json", "replies.json"):
-        assert set(components(name)["Submitted"]["required"]) == {"ok", "job", "units"}
+        assert set(components(name)["Submitted"]["required"]) == {"job", "units"}
         assert set(components(name)["Problem"]["required"]) == {"type", "title", "status", "detail", "code"}
 
 

@@ -15,6 +15,7 @@ from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Quality
 from schemas.requests import JobSubmit
 from schemas.start_estimate import Foreseen, JobForeseen, JobsForeseen, Sure
+from schemas.validation import Malformed
 from services.admission.commands.whatif import Foretelling, changes
 from services.scheduler.lookahead.looks import WAITING_MAX, Busy, Looks
 from services.scheduler.lookahead.whatif import JOBS_MAX, NotOurs, WhatIf
@@ -100,7 +101,7 @@ async def test_only_this_department_and_not_too_much_at_a_time() -> None:
     for wrong in ((), (job(dept="bio"),), (job(),) * (JOBS_MAX + 1)):
         with pytest.raises(NotOurs):
             await asked.answer(core(world), data(*wrong), world.now)
-    with pytest.raises(msgspec.DecodeError):
+    with pytest.raises(Malformed):
         await asked.answer(core(world), b'{"jobs": [{"nodes": -1}]}', world.now)
     many = [asked.answer(core(world), data(job()), world.now) for _ in range(WAITING_MAX + 2)]
     ends = await asyncio.gather(*many, return_exceptions=True)

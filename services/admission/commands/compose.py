@@ -312,11 +312,11 @@ def _change_job(core: AdmissionCore, caller: Caller, verb: Verb, name: str) -> t
     except Refused as refused:
         return failed_job(name, refused), []
     wanted = [unit.id for unit in units if unit.state != "final" and not _holds_already(unit, verb)]
-    return JobResult(job=name, ok=True), wanted
+    return JobResult(job=name), wanted
 
 
 def failed_job(name: str, refused: Refused) -> JobResult:
-    return JobResult(job=name, ok=False, error=refused.problem())
+    return JobResult(job=name, error=refused.problem())
 
 
 def _units_of(core: AdmissionCore, caller: Caller, name: str) -> list[Unit]:

@@ -333,7 +333,7 @@ class HttpDoor:
         listed = await self._files.list(found.unit, found.stored)
         files = [{"name": name, "size": size} for name, size in listed.items()]
         removed = {} if files or not (told := await self._told_removed(found)) else {"removed": told}
-        return reply({"ok": True, "attempt": found.attempt, "files": files, **removed})
+        return reply({"attempt": found.attempt, "files": files, **removed})
 
     async def file(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
         found = await self._readable(request, caller)
@@ -355,9 +355,7 @@ class HttpDoor:
     async def store(self, _request: web.Request, caller: Caller, _kind: str) -> web.Response:
         """What departments have in the object store: the caller's own, an operator's all."""
         names = [name for name in self._shares.departments() if name and compose.may_see(caller, name)]
-        return reply(
-            {"ok": True, "counted": self._shares.is_counted, "departments": [self._shares.told(n) for n in names]}
-        )
+        return reply({"counted": self._shares.is_counted, "departments": [self._shares.told(n) for n in names]})
 
     async def openapi(self, _request: web.Request) -> web.Response:
         return web.Response(body=_openapi(), content_type=JSON)

@@ -24,7 +24,7 @@ ASK_S: Final = 1.0  # a scheduler reads it off its state: half a millisecond
 
 
 class _Answer(msgspec.Struct):
-    troubles: tuple[Reason, ...] = ()
+    troubles: tuple[Reason, ...]
 
 
 _decoder: Final = msgspec.json.Decoder(_Answer)

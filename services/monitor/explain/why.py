@@ -164,7 +164,6 @@ def _spoken(
     if more is not None:
         for reason in reasons:
             more(reason)
-    answer.pop("ok", None)  # of a message: here the status says it
     return _told(answer, name, department)
 
 

@@ -33,7 +33,7 @@ SILENT_MAX: Final = 3
 
 
 class _Answer(msgspec.Struct):
-    reasons: dict[str, Reason] = {}
+    reasons: dict[str, Reason]
     rest: dict[str, list[str]] = {}  # by code; of one that a newer version has, nothing is shown
 
 

@@ -2,9 +2,9 @@
 
     phoenix.signal.<department>.<user>.<name>     `schemas.signals`: cpu, requests, claim, sessions, answers; JSON or
                                                   MessagePack
-    phoenix.query.scheduler.<department>.why      -> {"ok": true, "instances": …, "reasons": [reason, …]}
+    phoenix.query.scheduler.<department>.why      -> {"instances": …, "reasons": [reason, …]}
     phoenix.query.scheduler.<department>.queue    the same: a web department has no queue
-    phoenix.query.scheduler.<department>.troubles -> {"ok": true, "troubles": […]}: what an operator should look at
+    phoenix.query.scheduler.<department>.troubles -> {"troubles": […]}: what an operator should look at
 
 Rules
   1. At most one observation in FACT_EVERY_S, so that a journal grows by a fact a second, whatever the signals' rate.

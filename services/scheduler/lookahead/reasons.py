@@ -1,7 +1,7 @@
 """Why each unit in the queue waits, for those who show and count it: its first reason, as `lookahead.why` ranks them.
 
-    phoenix.query.scheduler.<department>.reasons    {}    -> {"ok": true, "reasons": {unit: reason, …},
-                                                                          "rest": {code: [unit, …], …}}
+    phoenix.query.scheduler.<department>.reasons    {}    -> {"reasons": {unit: reason, …},
+                                                              "rest": {code: [unit, …], …}}
 
 Theory of operation
   The monitor has from the journal which units wait; what the order and the room add, only the scheduler has.  The first units

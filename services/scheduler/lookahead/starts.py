@@ -1,6 +1,6 @@
 """Answers when jobs start (`foresee`), beside the scheduler's own work (`looks`).
 
-    phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> {"ok": true, "at": …, "starts": {unit: {start_at, …}}}
+    phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> {"at": …, "starts": {unit: {start_at, …}}}
 
 Rules
   1. Without `jobs` the answer has the first ones of the queue (`foresee.FIRST`); of an array the element that `why` is about.
