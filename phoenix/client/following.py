@@ -50,7 +50,7 @@ class Cursor:
 
     def resume(self) -> int:
         """The position to ask behind."""
-        return self.position if self._whole else self.position - 1
+        return self.position if self._whole else max(0, self.position - 1)
 
     def takes(self, event: Event) -> bool:
         """False if it was seen before; else it is the last one now."""

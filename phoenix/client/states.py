@@ -5,4 +5,5 @@ from __future__ import annotations
 from typing import Final
 
 GOOD: Final = ("completed", "ended_early")
-FINAL: Final = frozenset((*GOOD, "failed", "cancelled", "timeout", "killed"))
+MIXED: Final = "ended"  # of an array that the history alone remembers, whose elements ended in different ways
+FINAL: Final = frozenset((*GOOD, "failed", "cancelled", "timeout", "killed", MIXED))

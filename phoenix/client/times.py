@@ -2,12 +2,13 @@
 
 Rules
   1. An answer's time is a `Time`: RFC 3339 text with an offset, or UTC seconds since 1970 (`answers.read` converts either).
-  2. A request's time is a `datetime` or UTC seconds.  A `datetime` without an offset is refused: it could be any hour.
+  2. A call takes a `datetime` or UTC seconds.  A `datetime` without an offset is refused: it could be any hour.
+  3. The query of a read has RFC 3339 text (`in_query`), the body of a request UTC seconds (`in_body`).
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, TypeAlias
 
 from msgspec import Meta
@@ -17,8 +18,20 @@ from phoenix.client.errors import Invalid
 Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
 
-def sent(at: datetime | float, field: str) -> float:
-    """UTC seconds, as requests have them.  Raises `Invalid` by rule 2; `field`: of the request."""
+def in_query(at: datetime | float | None, field: str) -> str | None:
+    """RFC 3339 text; None stays None.  Raises `Invalid` by rule 2; `field`: the parameter."""
+    if at is None:
+        return None
+    found = datetime.fromtimestamp(_seconds(at, field), UTC)
+    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def in_body(at: datetime | float | None, field: str) -> float | None:
+    """UTC seconds; None stays None.  Raises `Invalid` by rule 2; `field`: of the request."""
+    return None if at is None else _seconds(at, field)
+
+
+def _seconds(at: datetime | float, field: str) -> float:
     if not isinstance(at, datetime):
         return float(at)
     if at.tzinfo is None:
@@ -26,8 +39,3 @@ def sent(at: datetime | float, field: str) -> float:
         wrong.field = field
         raise wrong
     return at.timestamp()
-
-
-def sent_or_none(at: datetime | float | None, field: str) -> float | None:
-    """The same; None stays None."""
-    return None if at is None else sent(at, field)

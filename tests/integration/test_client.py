@@ -15,7 +15,6 @@ from phoenix.client import (
     Conflict,
     Denied,
     Event,
-    Gone,
     Invalid,
     OverLimit,
     PhoenixError,
@@ -211,12 +210,6 @@ async def test_events_continue_after_a_cut_and_none_is_missing_or_twice(cloud: C
 
 def ended(event: Event, job: str) -> bool:
     return event.kind == "attempt.reported" and event.fact["unit"] == job
-
-
-async def test_lost_events_are_an_error(alice: Client) -> None:
-    with pytest.raises(Gone, match="not kept") as gone:  # what came before the journal's first position
-        await anext(alice.events(after="0.0"))
-    assert gone.value.oldest == 0
 
 
 async def test_a_server_that_never_answers_ends_in_time() -> None:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import typing
 from collections.abc import AsyncGenerator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 
 import msgspec
 import pytest
@@ -18,9 +18,10 @@ import phoenix.client
 from phoenix.client import Client, Invalid, SyncClient, answers, options, states, times
 from phoenix.client.client import JOBS_MAX
 from phoenix.client.errors import Unreadable
+from schemas import events, signals
 from schemas import requests as r
-from schemas import signals
-from services.monitor.history.reads import STATES
+from schemas.answers import explained, hosts, jobs
+from schemas.reads import STATES
 from tests.unit.frame_source import ROOT, sources, tree
 
 THIRD_PARTY = {"aiohttp", "msgspec"}
@@ -74,9 +75,8 @@ def test_every_signal_has_a_call_with_its_fields(name: str) -> None:
 
 def test_numbers_and_words_are_those_of_the_wire() -> None:
     assert JOBS_MAX == r.JOBS_MAX
-    assert set(STATES) >= states.FINAL
-    assert not {"pending", "held", "starting", "running", "suspended", "completing"} & states.FINAL
     assert set(STATES) - states.FINAL == {"pending", "held", "starting", "running", "suspended", "completing"}
+    assert states.FINAL - set(STATES) == {states.MIXED}
 
 
 def test_the_client_without_a_loop_has_the_same_calls() -> None:
@@ -142,15 +142,51 @@ def test_importing_it_does_not_import_what_takes_long() -> None:
         assert done.stdout.strip() == loaded
 
 
-def test_times_are_read_in_either_form_and_sent_as_seconds() -> None:
+def test_times_are_read_in_either_form_and_sent_in_the_one_of_their_place() -> None:
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     for wire in ("2026-01-31T12:00:00.000Z", "2026-01-31T13:00:00+01:00", noon.timestamp()):
         found = answers.read(answers.Job, {"job": "1", "state": "running", "submitted_at": wire})
         assert found.submitted_at == noon
-    assert times.sent(noon, "at") == times.sent(noon.timestamp(), "at") == noon.timestamp()
-    with pytest.raises(Invalid, match="without an offset") as caught:
-        times.sent(datetime(2026, 1, 31, 12), "start_at")
-    assert caught.value.field == "start_at"
+    for given in (noon, noon.astimezone(timezone(timedelta(hours=5))), noon.timestamp()):
+        assert times.in_body(given, "at") == noon.timestamp()
+        assert times.in_query(given, "at") == "2026-01-31T12:00:00.000000Z"
+    for way in (times.in_body, times.in_query):
+        assert way(None, "at") is None
+        with pytest.raises(Invalid, match="without an offset") as caught:
+            way(datetime(2026, 1, 31, 12), "start_at")
+        assert caught.value.field == "start_at"
+
+
+ANSWERS: dict[type[answers.Answer], tuple[type[msgspec.Struct], ...]] = {
+    answers.Submitted: (r.Submitted, r.JobSubmit),
+    answers.Job: (jobs.Job, jobs.Element),
+    answers.Queue: (jobs.QueueRows,),
+    answers.Host: (hosts.Host,),
+    answers.Department: (hosts.DepartmentRow,),
+    answers.Instance: (hosts.InstanceRow,),
+    answers.Release: (hosts.ReleaseRow,),
+    answers.Deployed: (r.Deployed, r.ReleaseDeploy),
+    answers.Lease: (jobs.LeaseRow,),
+    answers.LeaseGranted: (r.LeaseGranted, r.LeaseCreate),
+    answers.Start: (explained.Start,),
+    answers.Prediction: (r.Foretold,),
+    answers.Explanation: (explained.Explanation,),
+    answers.Step: (explained.StoryStep,),
+    answers.Story: (explained.Story,),
+    answers.Event: (events.Event,),
+}
+
+
+@pytest.mark.parametrize("ours", ANSWERS, ids=lambda cls: cls.__name__)
+def test_the_fields_of_an_answer_are_those_of_the_wire(ours: type[answers.Answer]) -> None:
+    wire = {name for struct in ANSWERS[ours] for name in fields(struct)}
+    assert fields(ours) - {"answer"} <= wire
+    needed = {field.name for field in msgspec.structs.fields(ours) if field.required}
+    assert all(needed <= fields(struct) for struct in ANSWERS[ours][:1])
+
+
+def test_every_answer_is_compared() -> None:
+    assert set(answers.Answer.__subclasses__()) - set(ANSWERS) == {answers.File}  # which no struct describes
 
 
 def test_an_answer_keeps_what_this_version_does_not_know() -> None:

@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 import pytest
@@ -24,11 +26,14 @@ from phoenix.client import (
     SyncClient,
     TimedOut,
     Unavailable,
+    Unknown,
     Unreadable,
     following,
     retries,
     transport,
 )
+from schemas.reads import BY_PATH
+from services.monitor.http.parameters import moment
 from tests.support.scripted import Script, Scripted, answer, closes, refuses, scripted, silent, streams
 
 OK = answer(200, {"ok": True, "job": "7"})
@@ -255,6 +260,57 @@ async def test_a_thousand_jobs_go_in_one_request_and_every_refusal_is_reported()
             await client.cancel(*map(str, range(1000, 2002)))
     assert [len(asked.json["jobs"]) for asked in server.asked] == [1000, 2]
     assert set(caught.value.others) == {"1500", "2001"}  # type: ignore[attr-defined]
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+QUERIES: list[tuple[str, Callable[[Client], Any]]] = [
+    ("/v1/queue", lambda c: c.queue(department="hpc", state="held", user="ann", limit=1)),
+    (
+        "/v1/history",
+        lambda c: anext(
+            c.history(
+                department="hpc", user="ann", state="held", name="*", host="h1", since=NOON, until=0.0, ascending=True
+            )
+        ),
+    ),
+    ("/v1/why/{name}", lambda c: c.why("7", kind="job")),
+    ("/v1/story/{entity}", lambda c: c.story("7", kind="job", last=5, since=NOON)),
+    ("/v1/starts", lambda c: c.starts(department="hpc")),
+    ("/v1/events", lambda c: anext(c.events(after=1, department="hpc", follow=False))),
+    ("/v1/events", lambda c: anext(c.events(after=1, department="hpc"))),
+    ("/v1/events", lambda c: anext(c.events(department="hpc"))),
+    ("/v1/usage", lambda c: c.usage(by="user", department="hpc", since=NOON, until=NOON)),
+    ("/v1/instances", lambda c: c.instances("web", ended=True)),
+    ("/v1/leases", lambda c: c.leases(department="hpc", ended=True)),
+]
+
+
+@pytest.mark.parametrize(("path", "read"), QUERIES)
+async def test_reads_ask_with_the_parameters_that_there_are(path: str, read: Callable[[Client], Any]) -> None:
+    async with calling(refuses(404, "unknown")) as (client, server):
+        with pytest.raises(Unknown):
+            await read(client)
+    known = {parameter.name: parameter for parameter in BY_PATH[path].query}
+    asked = dict(pair.split("=", 1) for pair in server.asked[0].path.partition("?")[2].split("&"))
+    assert asked.keys() <= known.keys()
+    for name, value in asked.items():
+        if known[name].type == "time":
+            assert moment(unquote(value)) in (NOON.timestamp(), 0.0)
+        if known[name].choices:
+            assert value in known[name].choices
+        if known[name].most is not None:
+            assert int(value) <= (known[name].most or 0)
+
+
+async def test_the_history_is_read_page_by_page() -> None:
+    pages = (
+        {"jobs": [{"job": "9", "state": "failed"}], "next": "abc"},
+        {"jobs": [{"job": "8", "state": "ended"}], "next": None},
+    )
+    async with calling(*(answer(200, page) for page in pages)) as (client, server):
+        found = [job async for job in client.history()]
+    assert [(job.job, job.is_final, job.succeeded) for job in found] == [("9", True, False), ("8", True, False)]
+    assert ["after=abc" in asked.path for asked in server.asked] == [False, True]
 
 
 # ------------------------------------------------------------------------------------------------------------------- waiting

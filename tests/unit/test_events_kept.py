@@ -13,6 +13,8 @@ import pytest
 
 from phoenix.cli import events as cli
 from phoenix.cli.http import Client
+from phoenix.client import Client as Library
+from phoenix.client import Gone
 from schemas import facts as f
 from schemas.problems import problem
 from services.monitor import events
@@ -96,6 +98,21 @@ async def test_a_gap_is_410_with_the_oldest_position(small: Desk, tmp_path: Any)
     assert (await house.client.get("/v1/events?after=12", headers=bearer("wendy"))).status == 410
     told = await house.client.get("/v1/events?after=12&omit=load.observed", headers=bearer("wendy"))
     assert (told.status, await told.read()) == (200, b"")
+    await house.close()
+
+
+async def test_to_the_client_library_a_gap_is_gone_with_the_oldest_position(small: Desk, tmp_path: Any) -> None:
+    house = House(tmp_path)
+    await house.start()
+    house.desk.play(*[job(str(n)) for n in range(2, 9)])
+    oldest = house.desk.publisher.complete_from("hpc", loads=True)
+    token = bearer("alice")["Authorization"].removeprefix("Bearer ")
+    async with Library(str(house.client.make_url("")), token) as client:
+        for follow in (True, False):
+            with pytest.raises(Gone, match="not kept") as gone:
+                await anext(client.events(after=oldest - 1, follow=follow))
+            assert gone.value.oldest == oldest
+            assert (await anext(client.events(after=oldest, follow=follow))).position > oldest
     await house.close()
 
 
