@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-if TYPE_CHECKING:
-    from schemas.problems import Code
-
 from phoenix.client.errors import NOT_KNOWN as NOT_KNOWN
 from phoenix.client.errors import Denied, Invalid, PhoenixError, Unavailable
+
+if TYPE_CHECKING:
+    from schemas.problems import Code
 
 OK: Final = 0
 FAILED: Final = 1  # the operation failed, or was refused for what it asks

@@ -572,7 +572,7 @@ class Client:
         for first in range(0, len(names), JOBS_MAX):
             some = names[first : first + JOBS_MAX]
             answer = await self._change(f"/v1/jobs/{some[0]}/{verb}", {"jobs": some}, {}, timeout_s)
-            wrong |= {str(r["job"]): of_part(r.get("error")) for r in answer.get("results", []) if not r.get("ok")}
+            wrong |= {str(r["job"]): of_part(r["error"]) for r in answer.get("results", []) if "error" in r}
         if wrong:
             error = next(iter(wrong.values()))
             error.others = wrong
