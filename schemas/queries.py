@@ -17,6 +17,7 @@ from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 import msgspec
 from msgspec import Meta
 
+from schemas.answers import hosts, jobs, usage
 from schemas.reasons import Reason
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
 from schemas.times import Time
@@ -122,31 +123,53 @@ QUERIES: Final = (
     Query(
         service="monitor",
         name="queue",
-        text="The jobs that wait and run, a row each, in the order of the queue.",
+        text="The units of jobs that have not ended, in order of submission.",
         asked=QueueAsked,
+        answered=(jobs.QueueRows,),
     ),
     Query(
         service="monitor",
         name="job",
-        text="Everything about one job, with its units.",
+        text="A job, an element of an array, or an array.",
         asked=JobAsked,
+        answered=(jobs.Job,),
     ),
-    Query(service="monitor", name="hosts", text="All hosts: their state, holder, size and use."),
-    Query(service="monitor", name="departments", text="All departments: what they hold, may keep and want."),
-    Query(service="monitor", name="department", text="The department of the subject, in detail; not for operators."),
     Query(
-        service="monitor", name="releases", text="The releases of the web department of the subject; not for operators."
+        service="monitor",
+        name="hosts",
+        text="All hosts: their state, holder, size and use.",
+        answered=(hosts.HostRows,),
+    ),
+    Query(
+        service="monitor",
+        name="departments",
+        text="All departments: what they hold, may keep and want.",
+        answered=(hosts.Departments,),
+    ),
+    Query(
+        service="monitor",
+        name="department",
+        text="The department of the subject; not for operators.",
+        answered=(hosts.DepartmentRow,),
+    ),
+    Query(
+        service="monitor",
+        name="releases",
+        text="The releases of the web department of the subject; not for operators.",
+        answered=(hosts.Releases,),
     ),
     Query(
         service="monitor",
         name="overview",
         text="All hosts and departments, with counts of what has happened, and the leaders.",
+        answered=(hosts.Overview,),
     ),
     Query(
         service="monitor",
         name="usage",
         text="What departments, users, services or leases used in a period.",
         asked=UsageAsked,
+        answered=(usage.UsageReport,),
     ),
     Query(
         service="scheduler",

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
+import jsonschema
 import msgspec
 import orjson
 import pytest
 
 from schemas import examples, queries
+from schemas.asyncapi import asyncapi
 from schemas.requests import Malformed
 from services.monitor.http.queries import Queries
 from services.monitor.views.views import Views
 from services.scheduler.edge.batch import BatchEdge
 from tests.properties.test_history import Written, played
 
+ASYNCAPI: dict[str, Any] = asyncapi()
 WRONG: list[tuple[type[msgspec.Struct], bytes, str | None]] = [
     (queries.QueueAsked, b'{"limit": "ten"}', "limit"),
     (queries.QueueAsked, b'{"limit": -1}', "limit"),
@@ -64,6 +67,8 @@ async def test_the_monitor_answers_every_query_of_the_table_and_no_other() -> No
         example = queries.JobAsked(job=job) if name == "job" else examples.QUERIES[f"monitor.{name}"]
         answer = await ask(name, example)
         assert "type" not in answer, f"{name}: {answer}"
+        reply = ASYNCAPI["components"]["messages"][f"query.monitor.{name}.reply"]["payload"]
+        jsonschema.Draft7Validator({**reply, "components": ASYNCAPI["components"]}).validate(answer)
     unknown = await ask("nonsense", {})
     assert unknown["code"] == "unknown"
     assert all(name in unknown["detail"] for name in queries.NAMES["monitor"])
