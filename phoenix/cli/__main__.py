@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
 from importlib import import_module
 
 from phoenix.cli import commands, errors, suggest
@@ -80,7 +81,8 @@ def _run(argv: list[str]) -> int:
         raise errors.usage(f"there is no command {name!r}", suggest.hint(name, commands.BY_NAME) + "  (phoenix --help)")
     rest = argv[:first] + argv[first + 1 :]
     if commands.BY_NAME[name].parses:
-        return int(import_module(f"phoenix.cli.{name}").main(rest))
+        as_json = commands.BY_NAME[name].reads and "--json" in rest
+        return _or_problem(lambda: import_module(f"phoenix.cli.{name}").main(rest), as_json=as_json)
     return _dispatch(name, rest)
 
 
@@ -89,11 +91,16 @@ def _dispatch(name: str, rest: list[str]) -> int:
 
     module = import_module(f"phoenix.cli.{name}")
     args = parsers.of(name).parse(getattr(module, "prepared", list)(rest))
+    return _or_problem(lambda: module.run(args), as_json=getattr(args, "json", False))
+
+
+def _or_problem(run: Callable[[], int], *, as_json: bool) -> int:
+    """The exit code of `run`.  With `as_json` its error is on stdout too, unless a whole answer is there."""
     errors.Stdout.is_whole = False
     try:
-        return int(module.run(args))
+        return int(run())
     except errors.CliError as error:
-        if getattr(args, "json", False) and not errors.Stdout.is_whole:
+        if as_json and not errors.Stdout.is_whole:
             from phoenix.cli import printing
 
             printing.line(error.problem())

@@ -122,4 +122,6 @@ class MetricsListener:
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         health = self._health()
-        return web.json_response(health, status=200 if health["caught_up"] else 503)
+        if health["caught_up"]:
+            return web.json_response(health)
+        return web.json_response(health, status=503, headers={"Retry-After": "1"})

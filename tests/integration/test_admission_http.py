@@ -20,6 +20,7 @@ from schemas import reasons as because
 from schemas.audit import AuditBatch
 from schemas.config import WebPolicy
 from schemas.examples import SIGNALS
+from schemas.problems import problem
 from schemas.reads import READS
 from schemas.signals import ClaimSignal
 from services.admission.http import openapi
@@ -27,6 +28,7 @@ from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES
 from services.runtime import tokens
 from services.runtime.broker import credentials
+from services.runtime.http.answers import problem_answer
 from tests.support.admission_house import House, house
 from tests.support.problems import checked
 
@@ -427,6 +429,8 @@ async def test_other_reads_are_the_monitors(here: House) -> None:
     async def serve(request: web.Request) -> web.StreamResponse:
         seen.append((request.path_qs, request.headers["Authorization"]))
         said.append((request.headers.get("X-Forwarded-For", ""), request.headers.get("User-Agent", "")))
+        if request.path == "/v1/overview":
+            return problem_answer(problem("limit", "too many reads"))
         if request.path == "/v1/jobs/99":
             return web.json_response({"job": "99", "department": "hpc", "user": "ann"})
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
@@ -456,6 +460,7 @@ async def test_other_reads_are_the_monitors(here: House) -> None:
         assert (await call(here, "bob", "GET", "/v1/jobs/99/output"))[0] == 403
         assert (await call(here, "", "GET", "/v1/events"))[0] == 401
         assert len(seen) == 3
+        assert (await call(here, "ann", "GET", "/v1/overview"))[0] == 429  # with what its problem says in headers
     finally:
         await runner.cleanup()
     status, answer = await call(here, "ann", "GET", "/v1/queue")

@@ -10,7 +10,8 @@ from typing import Any, get_args
 import aiohttp
 import msgspec
 import pytest
-from aiohttp.test_utils import make_mocked_request
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer, make_mocked_request
 from prometheus_client import CollectorRegistry
 
 from phoenix.cli import errors, printing, queue
@@ -18,11 +19,14 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.errors import CliError
 from schemas import problems, requests
 from schemas.problems import KINDS, Code, LeaseRefusal, Problem, is_problem, problem, problem_in
-from services.admission.answers import HttpError
+from services.admission.answers import HttpError, errors_as_answers, gone
 from services.admission.http.door import refuse_unknown
 from services.admission.http.routes import ROUTES, Route
+from services.admission.storage.payloads import TooLarge
 from services.domain.refusal import Refused
 from services.runtime.broker.reply import refusal
+from services.runtime.http.answers import as_asked
+from services.runtime.http.body import BodyRefused
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
@@ -137,6 +141,47 @@ def test_a_parameter_that_an_address_has_is_taken() -> None:
         refuse_unknown(found, make_mocked_request("GET", f"/x?{query}"))
 
 
+# ----------------------------------------------------------------------------------------------------- what handlers raise
+
+
+@pytest.mark.parametrize("kind", [problems.JSON, problems.MSGPACK])
+@pytest.mark.parametrize(
+    ("path", "raised", "status", "code"),
+    [
+        ("/x", Refused("conflict", "no"), 409, "conflict"),
+        ("/x", Refused("unavailable", "no"), 503, "unavailable"),
+        ("/x", HttpError(401, Refused("denied", "no")), 401, "denied"),
+        ("/x", BodyRefused(413, "no"), 413, "limit"),
+        ("/x", BodyRefused(408, "no"), 408, "limit"),
+        ("/x", BodyRefused(400, "no"), 400, "invalid"),
+        ("/v1/guest/1/1/0/output", BodyRefused(408, "no"), 503, "unavailable"),
+        ("/v1/guest/1/1/0/output", BodyRefused(429, "no"), 503, "unavailable"),
+        ("/x", TooLarge("no"), 413, "limit"),
+        ("/x", TimeoutError(), 503, "unavailable"),
+        ("/x", ValueError("a defect"), 500, "failed"),
+        ("/x", web.HTTPNotFound(), 404, "unknown"),
+    ],
+)
+async def test_whatever_a_handler_of_admission_raises_is_a_problem(
+    path: str, raised: Exception, status: int, code: Code, kind: str
+) -> None:
+    async def fails(_request: web.Request) -> web.Response:
+        raise raised
+
+    app = web.Application(middlewares=[as_asked, errors_as_answers(get_log(service="test"))])
+    app.router.add_get("/{tail:.*}", fails)
+    async with TestClient(TestServer(app)) as client, client.get(path, headers={"Accept": kind}) as answer:
+        found = checked(answer.status, answer.headers, await answer.read())
+    assert (found.status, found.code, answer.content_type) == (status, code, kind)
+    assert "a defect" not in found.detail
+
+
+async def test_a_guest_whose_attempt_is_over_is_answered_by_a_problem() -> None:
+    answer = gone()
+    assert isinstance(answer.body, bytes)
+    assert checked(answer.status, answer.headers, answer.body).code == "gone"
+
+
 # -------------------------------------------------------------------------------------------------- a process's own /metrics
 
 
@@ -158,6 +203,16 @@ async def test_the_listener_of_metrics_refuses_in_the_same_form(method: str, pat
     ):
         found = checked(answer.status, answer.headers, await answer.read())
         assert (found.status, answer.content_type) == (status, kind)
+    await listener.stop()
+
+
+async def test_a_process_that_catches_up_says_when_to_ask_again() -> None:
+    health: dict[str, object] = {"caught_up": False}
+    listener = MetricsListener(CollectorRegistry(), lambda: health, Guard(get_log(service="test")))
+    port = await listener.start("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/healthz") as answer:
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        assert await answer.json() == health
     await listener.stop()
 
 
@@ -229,3 +284,8 @@ def test_nothing_follows_a_whole_answer(fails: Any, capsys: pytest.CaptureFixtur
 def test_a_cloud_that_is_not_there_is_a_problem_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["queue", "--json", "--data", str(tmp_path)]) == errors.UNREACHABLE
     assert json.loads(capsys.readouterr().out)["type"] == "urn:phoenix:problem:unavailable"
+
+
+def test_a_simulation_that_fails_is_a_problem_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "/nowhere.toml", "--json"]) != errors.OK
+    assert json.loads(capsys.readouterr().out)["type"].startswith(problems.URN)

@@ -114,7 +114,7 @@ class Reads:
 
     async def healthz(self, _request: web.Request) -> web.Response:
         told = self.history.complaint
-        answer = {"ok": True, "position": self.core.custody.state.position, "ailing": [told] if told else []}
+        answer = {"position": self.core.custody.state.position, "ailing": [told] if told else []}
         return json_answer(answer)
 
     async def metrics(self, _request: web.Request) -> web.Response:
