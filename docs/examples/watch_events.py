@@ -8,7 +8,7 @@ Prints time, kind and fact of each event; ends after the first event of LAST_KIN
 import asyncio
 import contextlib
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 
 import nats
 import orjson
@@ -21,7 +21,7 @@ async def main(url: str, department: str, user: str, nkey: str, last_kind: str =
     print("watching", file=sys.stderr, flush=True)
     async for message in events.messages:
         event = orjson.loads(message.data)
-        at = datetime.fromtimestamp(event["at"], UTC)
+        at = datetime.fromisoformat(event["at"])
         fact = {key: value for key, value in event["fact"].items() if key not in ("kind", "custody")}
         print(f"{at:%H:%M:%S}", event["kind"], orjson.dumps(fact).decode(), flush=True)
         if event["kind"] == last_kind:
