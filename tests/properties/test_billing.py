@@ -61,7 +61,7 @@ def told(written: Written, day: int, now: int) -> dict[str, Any]:
     """What the monitor says of the day at `now`, milliseconds."""
     running = billable.running_hours(written.core.accounting, day, None, now)
     found = billable.of_day(written.db, day, None, min(now, day + DAY_MS))
-    return {"day": day / 1000, **found, "holding": billable.together(found["holding"], running)}
+    return billable.shown(day, {**found, "holding": billable.together(found["holding"], running)})
 
 
 def billed(written: Written, prices: Prices, since: int, until: int, now: int) -> Bill:

@@ -136,9 +136,14 @@ class Billable:
         found["holding"] = together(found["holding"], running)
         is_over = now >= day + DAY_MS + SETTLED_MS
         began = (self.accounting.state.began_at or now) / 1000
-        times = {"day": iso(day / 1000), "until": iso(until / 1000), "began": iso(began)}
-        rows = {name: [_shown(row) for row in found[name]] for name in ("attempts", "losses", "holding")}
-        return json_answer({**times, "over": is_over, "kinds": found["kinds"], **rows})
+        times = {"until": iso(until / 1000), "began": iso(began), "over": is_over}
+        return json_answer({**times, **shown(day, found)})
+
+
+def shown(day: int, found: dict[str, Any]) -> dict[str, Any]:
+    """What `of_day` found of the day, as it is answered."""
+    rows = {name: [_shown(row) for row in found[name]] for name in ("attempts", "losses", "holding")}
+    return {"day": iso(day / 1000), "kinds": found["kinds"], **rows}
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
