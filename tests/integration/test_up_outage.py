@@ -84,7 +84,10 @@ def test_an_outage_is_told_everywhere_and_heals(site: Cloud, ill: Path) -> None:
     listed = [line for line in site.ok("instances", "web").splitlines() if "not-ready" in line]
     assert [line.endswith(ANSWER) for line in listed] == [True, True]
     assert "2 not ready" in site.ok("departments")
-    until(lambda: [one["code"] for one in department(site)["troubles"]] == ["not_ready"], "the monitor is not told")
+    until(
+        lambda: [one["reason"]["code"] for one in department(site)["troubles"]] == ["not_ready"],
+        "the monitor is not told",
+    )
     assert re.search(r'phoenix_web_instances_serving\{[^}]*department="web"[^}]*\} 0\.0', metrics(site))
     until(lambda: "0 of 2 instances serve" in site.run("status").stdout, "status does not say it")
     until(lambda: any(line.endswith(ANSWER) for line in booting(site)), "no successor is tried, or it does not say why")

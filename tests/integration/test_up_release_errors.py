@@ -60,7 +60,7 @@ def states(cloud: Cloud) -> dict[int, tuple[str, int]]:
 
 def troubles(cloud: Cloud) -> set[str]:
     found = next(one for one in cloud.json("departments")["departments"] if one["department"] == "web")
-    return {one["code"] for one in found["troubles"]}
+    return {one["reason"]["code"] for one in found["troubles"]}
 
 
 def metric(cloud: Cloud, process: str, name: str) -> list[str]:

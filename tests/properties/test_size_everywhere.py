@@ -406,7 +406,7 @@ def test_d6_the_bill_has_a_line_for_each_that_has_an_hour() -> None:
     db.execute(f"INSERT INTO attempts ({', '.join(columns)}) VALUES ({marks})", tuple(columns.values()))
     found = billable.of_day(db, 0, None, HOUR_MS)
     table = "".join(f'[[price]]\nper = "{d.hour}_hour"\namount = "1"\n' for d in PAID)
-    lines = bill_of_day(parse(f"digits = 2\n{table}"), {"day": 0.0, **found}).lines
+    lines = bill_of_day(parse(f"digits = 2\n{table}"), billable.shown(0, found)).lines
     assert {line.per: line.quantity_ms // HOUR_MS for line in lines} == {
         f"{dimension.hour}_hour": getattr(SIZE, dimension.field) for dimension in PAID
     }
