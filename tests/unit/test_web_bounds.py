@@ -341,8 +341,8 @@ def test_a_spent_flap_budget_holds_the_higher_number_and_says_until_when() -> No
         load(world, 8.0, 12)
         load(world, 0.5, 3)
     assert core(world).state.target == 10
-    expected = "the load asks for 1; the number turned 4 times in the last hour (4 are allowed, with the way up again): it stays"
-    assert told(world).startswith(expected + " at 10 for another 59m")
+    expected = "the load asks for 1; the number turned 4 times in the last hour (4 are allowed, with the way up again)"
+    assert told(world).startswith(f"{expected}: it stays at 10 for another 59m")
     world.restart("scheduler.web")
     load(world, 0.5, 3)
     assert core(world).state.target == 10
