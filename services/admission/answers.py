@@ -56,8 +56,13 @@ def bearer(request: web.Request) -> str:
     return token.strip() if kind.lower() == "bearer" else ""
 
 
+def wrong_parameter(name: str, why: str) -> HttpError:
+    """Of a query: its status is that of all parameters, 400."""
+    return HttpError(400, Refused("invalid", f"{name}: {why}", name))
+
+
 def number(request: web.Request, name: str, default: float, high: float) -> float:
-    """A query parameter between 0 and `high`.  Raises `Refused`."""
+    """A query parameter between 0 and `high`.  Raises `HttpError`."""
     text = request.query.get(name)
     if text is None:
         return default
@@ -66,7 +71,7 @@ def number(request: web.Request, name: str, default: float, high: float) -> floa
     except ValueError:
         value = -1.0
     if not 0 <= value <= high:
-        raise Refused("invalid", f"{name}: {text[:40]!r} is no number from 0 to {high:g}", name)
+        raise wrong_parameter(name, f"{text[:40]!r} is no number from 0 to {high:g}")
     return value
 
 

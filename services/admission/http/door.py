@@ -32,7 +32,17 @@ from schemas.config import Department, Limits, WebPolicy
 from schemas.control_characters import shown
 from schemas.ids import is_instance
 from schemas.validation import no_such
-from services.admission.answers import Handler, HttpError, bearer, decoded, is_msgpack, number, reply, unauthorised
+from services.admission.answers import (
+    Handler,
+    HttpError,
+    bearer,
+    decoded,
+    is_msgpack,
+    number,
+    reply,
+    unauthorised,
+    wrong_parameter,
+)
 from services.admission.commands import compose
 from services.admission.commands.audit_context import Asked, asking, current
 from services.admission.commands.compose import Caller
@@ -284,7 +294,7 @@ class HttpDoor:
     async def output(self, request: web.Request, caller: Caller, _kind: str) -> web.StreamResponse:
         name = request.query.get("stream", "stdout")
         if name not in STREAMS:
-            raise Refused("invalid", "stream: stdout or stderr", "stream")
+            raise wrong_parameter("stream", "stdout or stderr")
         rank, offset = int(number(request, "rank", 0, RANKS_MAX - 1)), int(number(request, "offset", 0, OFFSET_MAX))
         follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
@@ -436,7 +446,7 @@ def refuse_unknown(route: Route, request: web.Request) -> None:
     for name in request.query:
         if name not in known:
             field = name[:NAME_MAX]
-            raise HttpError(400, Refused("invalid", f"{field}: {no_such('parameter', field, known)}", field))
+            raise wrong_parameter(field, no_such("parameter", field, known))
 
 
 def _pattern(path: str) -> str:

@@ -21,6 +21,7 @@ import msgspec
 
 from schemas.ids import ELEMENT, INSTANCE, JOB, instance_parts, job_of
 from schemas.units import seconds
+from services.admission.answers import wrong_parameter
 from services.admission.commands.compose import Caller, may_see
 from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import goes_on, stored_under
@@ -127,7 +128,7 @@ def _attempt(text: str | None) -> int | None:
     if text is None or text == "latest":
         return None
     if not text.isascii() or not text.isdecimal() or not 0 < len(text) <= 9 or int(text) < 1:
-        raise Refused("invalid", f'attempt: {text[:40]!r} is neither "latest" nor a number from 1', "attempt")
+        raise wrong_parameter("attempt", f'{text[:40]!r} is neither "latest" nor a number from 1')
     return int(text)
 
 
