@@ -146,7 +146,9 @@ def test_ctrl_c_leaves_the_table_of_what_was_finished(
     assert [line.split()[0:2] for line in text.splitlines()[1:3]] == [["requeue", "5"], ["requeue", "6"]]
     assert "interrupted: 2 of 4 runs were finished (requeue 5, requeue 6)" in text
     made.clear()
-    assert phoenix(capsys, experiment, "--workers", "1", "--json", code=130).startswith("phoenix: interrupted")
+    problem, sentence = phoenix(capsys, experiment, "--workers", "1", "--json", code=130).splitlines()[:2]
+    assert json.loads(problem)["detail"].startswith("interrupted: 2 of 4 runs were finished")
+    assert sentence.startswith("phoenix: interrupted")
 
 
 def test_ctrl_c_while_it_draws_costs_nothing_that_was_simulated(
