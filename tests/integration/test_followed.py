@@ -227,12 +227,11 @@ def test_the_simulator_explains_the_job_of_its_page() -> None:
     assert shows(output, step.output, is_ordered=True), output
 
 
-WEB = pytest.param(
-    "docs/tutorial/web.md", marks=pytest.mark.long
-)  # releases that each serve for seconds before the next
+# Releases that each serve for seconds before the next, jobs that run as long as readers need to look at them.
+LONG = [pytest.param(f"docs/tutorial/{name}.md", marks=pytest.mark.long) for name in ("batch", "web")]
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/tutorial/batch.md", WEB])
+@pytest.mark.parametrize("document", ["README.md", *LONG])
 def test_each_command_shows_what_the_document_shows(document: str, checkout: Path) -> None:
     followed = part(ROOT / document)
     assert len(followed) > 10
