@@ -34,6 +34,8 @@ LONG_S: Final = {
     "tests/integration/test_faults_down.py": 44.0,
     "tests/integration/test_faults_kill.py": 30.0,
     "tests/integration/test_up_cloud.py": 60.0,
+    "tests/integration/test_client.py": 25.0,
+    "tests/integration/test_client_examples.py": 55.0,
     "tests/integration/test_faults_broker.py": 25.0,
     "tests/integration/test_up_reclaim.py": 25.0,
     "tests/integration/test_page.py": 50.0,

@@ -32,11 +32,13 @@ from phoenix.client import (
     retries,
     transport,
 )
+from schemas import requests as r
+from schemas.problems import problem
 from schemas.reads import BY_PATH
 from services.monitor.http.parameters import moment
 from tests.support.scripted import Script, Scripted, answer, closes, refuses, scripted, silent, streams
 
-OK = answer(200, {"job": "7"})
+OK = answer(200, {"ok": True, "job": "7"})
 DONE = answer(200, {"ok": True})
 SHORT_S = 0.3  # of a call to a server that does not answer
 LONG_S = 60.0  # of one that must not wait for it
@@ -63,7 +65,7 @@ ONCE: list[Change] = [
     lambda client: client.signal_cpu("web", 0.5),
     lambda client: client.signal_claim("web", 2),
 ]
-GRANTED = answer(200, {"job": "7", "lease": "7", "release": 1, "results": []})
+GRANTED = answer(200, {"ok": True, "job": "7", "lease": "7", "release": 1, "results": []})
 
 
 @pytest.fixture(autouse=True)
@@ -251,11 +253,11 @@ async def test_only_what_was_given_is_sent_and_files_are_a_list() -> None:
 
 
 async def test_a_thousand_jobs_go_in_one_request_and_every_refusal_is_reported() -> None:
-    def results(*refused: str) -> Script:
-        error = {"code": "unknown", "field": "jobs", "status": 404, "detail": "no such job"}
-        return answer(200, {"results": [{"job": "7"}, *({"job": job, "error": error} for job in refused)]})
+    def results(granted: str, *refused: str) -> Script:
+        results = [r.JobResult(job=job, error=problem("unknown", "no such job", "jobs")) for job in refused]
+        return answer(200, msgspec.json.encode(r.JobResults(results=(r.JobResult(job=granted), *results))))
 
-    async with calling(results(), results("1500", "2001")) as (client, server):
+    async with calling(results("1000"), results("2000", "1500", "2001")) as (client, server):
         with pytest.raises(PhoenixError, match="no such job") as caught:
             await client.cancel(*map(str, range(1000, 2002)))
     assert [len(asked.json["jobs"]) for asked in server.asked] == [1000, 2]
