@@ -20,7 +20,7 @@ import pytest
 from phoenix.client import SyncClient, where
 from tests.integration.up_cloud import Cloud, signpost, until
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples" / "client"
 PAGE = ROOT / "docs" / "howto" / "clients.md"
@@ -148,7 +148,7 @@ def test_a_web_service_follows_the_load_that_its_own_balancer_reports(cloud: Clo
     said = ok(cloud, "autoscale.py", "--user", "web-balancer", "--target", "10", "--phase", "4", "web", "2", "35")
     instances = [int(line.split()[-2]) for line in said.splitlines() if line.endswith(" instances")]
     assert instances[0] == 1
-    assert max(instances) >= 4
+    assert max(instances) >= 2
     served = re.search(r"(\d+) requests served", said)
     assert served is not None
     assert int(served[1]) > 100
