@@ -36,12 +36,8 @@ class LeaseTimes(Answer, frozen=True, kw_only=True):
     deadline_at: Time | None
 
 
-class UnitRow(Answer, frozen=True, kw_only=True):
-    """A unit: a job, or one element of an array.  `cores`, `memory_mb` and `gpus` are of each node.
-
-    `started_at`: when its open or last attempt began; `ran_before_s`: for how long it ran in this life before that attempt,
-    seconds; `attempt`: number of the open or last attempt, 0 before the first; `exit_code`: of one that has ended;
-    `reason`: why it is in this state."""
+class Unit(Answer, frozen=True, kw_only=True):
+    """A unit: a job, or one element of an array.  `cores`, `memory_mb` and `gpus` are of each node."""
 
     job: str
     unit: str
@@ -53,15 +49,21 @@ class UnitRow(Answer, frozen=True, kw_only=True):
     cores: int  # cores of each node
     memory_mb: int  # memory of each node, MiB
     gpus: int  # GPUs of each node
-    priority: int
     submitted_at: Time | None  # when it was submitted
-    started_at: Time | None
+    started_at: Time | None  # when its open or last attempt began
     ended_at: Time | None  # when it ended
-    ran_before_s: float
     walltime_s: float | None
-    attempt: int
+    attempt: int  # number of the open or last attempt, 0 before the first
     hosts: tuple[str, ...]
-    exit_code: int | None
+    exit_code: int | None  # exit code of its script; null: none, or not ended
+
+
+class UnitRow(Unit, frozen=True, kw_only=True):
+    """A unit in the queue.  `ran_before_s`: for how long it ran in this life before its open or last attempt, seconds;
+    `reason`: why it is in this state."""
+
+    priority: int
+    ran_before_s: float
     reason: Reason
     lease: LeaseTimes | UnsetType = UNSET  # times of the lease, if it is one
 
@@ -118,26 +120,9 @@ class Attempt(Answer, frozen=True, kw_only=True):
     heard_at: Time | UnsetType | None = UNSET
 
 
-class Element(Answer, frozen=True, kw_only=True):
+class Element(Unit, frozen=True, kw_only=True):
     """An element of an array: a row of the queue, or, of an array that the history alone remembers, one of the history."""
 
-    job: str
-    unit: str
-    department: str
-    user: str
-    name: str  # name that its user gave it
-    state: State  # what it is in
-    nodes: int
-    cores: int  # cores of each node
-    memory_mb: int  # memory of each node, MiB
-    gpus: int  # GPUs of each node
-    submitted_at: Time | None  # when it was submitted
-    started_at: Time | None  # when its open or last attempt began
-    ended_at: Time | None  # when it ended
-    walltime_s: float | None
-    attempt: int
-    hosts: tuple[str, ...]
-    exit_code: int | None  # exit code of its script; null: none, or not ended
     reason: Reason | None
     priority: int | UnsetType = UNSET
     ran_before_s: float | UnsetType = UNSET  # how long it ran in this life before that attempt, in seconds
@@ -202,34 +187,17 @@ class Job(Answer, frozen=True, kw_only=True):
     grace_s: float | UnsetType = UNSET
 
 
-class HistoryRow(Answer, frozen=True, kw_only=True):
+class HistoryRow(Unit, frozen=True, kw_only=True):
     """A unit, also one that ended long ago.  `wait_s`: from its submission to its first placement; `elapsed_s`: all attempts
-    together; `attempt`: how many there were; sizes are of each node; `reason`: why its last attempt was closed, if a service
-    or a person decided that."""
+    together; `attempt`: how many there were; `reason`: why its last attempt was closed, if a service or a person decided
+    that."""
 
-    unit: str
-    job: str
-    name: str  # name that its user gave it
-    user: str
-    department: str
     service: str
     quality: str
-    state: State  # what it is in
     lease_kind: LeaseKind | None  # kind of lease; null: it is none
     best_effort: bool  # whether it runs only on what production leaves
-    submitted_at: Time | None  # when it was submitted
-    started_at: Time | None  # when its open or last attempt began
-    ended_at: Time | None  # when it ended
     wait_s: float
     elapsed_s: float
-    walltime_s: float
-    nodes: int
-    cores: int  # cores of each node
-    memory_mb: int  # memory of each node, MiB
-    gpus: int  # GPUs of each node
-    hosts: tuple[str, ...]
-    attempt: int
-    exit_code: int | None  # exit code of its script; null: none, or not ended
     cpu_seconds: float | None
     max_rss_mb: float | None
     reason: Reason | None

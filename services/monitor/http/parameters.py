@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Final, TypeVar
 
@@ -10,6 +9,7 @@ from aiohttp import web
 
 from schemas.reads import BY_PATH
 from schemas.units import seconds
+from schemas.validation import no_such
 from services.monitor.http.http_error import Fault
 
 SHOWN_MAX: Final = 40  # characters of what was written, in the words of a refusal
@@ -27,9 +27,7 @@ async def known(request: web.Request, handler: Callable[[web.Request], Awaitable
         return await handler(request)
     for name in request.query:
         if name not in names:
-            close = difflib.get_close_matches(name, names, 1)
-            hint = f"; {close[0]}?" if close else f": {', '.join(names)}" if names else ": none are known here"
-            raise Fault(400, "invalid", f"there is no parameter {name[:SHOWN_MAX]!r}{hint}", name[:SHOWN_MAX])
+            raise Fault(400, "invalid", no_such("parameter", name, names), name[:SHOWN_MAX])
     return await handler(request)
 
 
