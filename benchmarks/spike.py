@@ -21,6 +21,7 @@ import orjson
 
 from benchmarks.cloud import Cpu, cloud, connect, percentile, table, tell
 from schemas.problems import is_problem
+from schemas.units import seconds
 
 CONFIG = """
 [cloud]
@@ -81,7 +82,7 @@ class Watch:
             self.running += 1
             self.grew.set()
         if kind in STEPS and not (kind in ("demand.changed", "host.granted") and dept != "web"):
-            self.at[kind] = float(event["at"])
+            self.at[kind] = seconds(event["at"]) or 0.0
         if kind == "host.granted" and dept == "web":
             await self.granted.put(self.at[kind])
 
