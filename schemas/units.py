@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 
 
 def count(number: int, noun: str) -> str:
@@ -22,6 +23,19 @@ def iso(instant: object) -> str | None:
 
 def exact(instant: float) -> str:
     """UTC seconds to the millisecond, as answers have times: ``2026-02-03T04:05:06.789Z``."""
+    whole, _, milliseconds = f"{instant:.3f}".partition(".")
+    return f"{_second(int(whole))}.{milliseconds}Z" if instant >= 0.0 else _before_1970(instant)
+
+
+@lru_cache(
+    maxsize=256
+)  # events and rows of one moment share it; the calendar costs more than the rest of an event's time
+def _second(instant: int) -> str:
+    return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _before_1970(instant: float) -> str:
+    """Milliseconds count backwards there."""
     return datetime.fromtimestamp(round(instant, 3), UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

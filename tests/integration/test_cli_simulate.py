@@ -263,9 +263,7 @@ def test_a_story_needs_one_run_and_a_job_that_exists(experiment: str, capsys: py
 
 def test_memory_that_no_log_asks_for_is_not_told(experiment: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5")
-    assert (
-        "it needs 4 whole, empty hosts with 1 core each; 0 of the 4 hosts that the department holds" in text
-    )
+    assert "it needs 4 whole, empty hosts with 1 core each; 0 of the 4 hosts that the department holds" in text
     Path(experiment).with_name("small.swf").write_text(SWF.replace("60 4 -1 -1 4 -1 -1", "60 4 -1 -1 4 -1 2048"))
     text = phoenix(capsys, experiment, "--explain", "3", "--run", "requeue 5")
     assert (
