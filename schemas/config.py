@@ -67,6 +67,9 @@ class MultiFactor(_Config, frozen=True, kw_only=True):
     half_life_s: Annotated[
         float, between(0, DECADE_S, "half of what was used is forgotten in this time; 0: nothing is")
     ] = 7 * 86400.0
+    usage_per_core: Annotated[float, between(0, 1e6, "what a core counts in a user's usage while it is held")] = 1.0
+    usage_per_gb: Annotated[float, between(0, 1e6, "what a GiB of memory counts there")] = 0.0
+    usage_per_gpu: Annotated[float, between(0, 1e6, "what a GPU counts there")] = 0.0
     damping: Annotated[
         float, between(0.001, 1000, "of fair share: higher forgives more", why="beyond, every factor is 0 or 1")
     ] = 1.0

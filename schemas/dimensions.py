@@ -26,7 +26,8 @@ class Dimension(NamedTuple):
     value; `asked`, the field that is at fault if a limit is too low for a job.
 
     Limits: `limit` of `config.UserLimits`, `department_limit` of `config.Department` (empty: nothing limits it).  `weight` of
-    `config.BatchPolicy`: how much it counts in a service's usage.
+    `config.BatchPolicy`: how much it counts in a service's usage.  `worth` of `config.MultiFactor`: what `worth_unit` of ours
+    are worth in a user's usage, in cores.
 
     OpenNebula: `grain`, how many of its units are one of ours; `capacity` of a HOST element, in ours; `in_use`, the amount
     that VMs there have asked for, in its unit; `vm`, the attributes of a VM that has this much.  `embedded`: how much a host of
@@ -34,7 +35,7 @@ class Dimension(NamedTuple):
 
     Reports: `metric` of Prometheus, with a place for the kind of amount; `scale`, how many of the metric's units are one of
     ours; `history`, columns of sums: used by attempts, the best-effort part of that, had by held hosts.  `hour`: the word of
-    those sums in `usage` (`used_gpu_s`) and of its price (`gpu_hour`); empty: neither has it.
+    those sums in `usage` (`used_gpu_s`) and of a lease (`gpu_s_used`), and of its price (`gpu_hour`); empty: none has it.
 
     `rules`: the number of custody's rules from which it counts; before it, an amount is nothing.
 
@@ -54,6 +55,7 @@ class Dimension(NamedTuple):
     per_node: str
     asked: str
     weight: str
+    worth: str
     capacity: Callable[[Any], int]
     in_use: Callable[[Any], int]
     vm: Callable[[int], tuple[tuple[str, object], ...]]
@@ -65,6 +67,7 @@ class Dimension(NamedTuple):
     limit: str = ""
     department_limit: str = ""
     hour: str = ""
+    worth_unit: int = 1
     grain: int = 1
     scale: int = 1
     rules: int = 0
@@ -123,6 +126,7 @@ DIMENSIONS: Final = (
         limit="cores_max",
         department_limit="maximum_cores",
         weight="w_cpu",
+        worth="usage_per_core",
         grain=100,  # percent of a core
         capacity=lambda host: min(_share(host, "MAX_CPU"), _share(host, "TOTAL_CPU")) // 100,
         in_use=lambda host: _share(host, "CPU_USAGE"),
@@ -144,6 +148,8 @@ DIMENSIONS: Final = (
         per_node="memory_mb",
         asked="memory_mb",
         weight="w_mem",
+        worth="usage_per_gb",
+        worth_unit=1024,  # GiB, as Slurm counts memory here
         grain=1024,  # KiB
         capacity=lambda host: _share(host, "MAX_MEM") // 1024,
         in_use=lambda host: _share(host, "MEM_USAGE"),
@@ -166,6 +172,7 @@ DIMENSIONS: Final = (
         limit="gpus_max",
         department_limit="maximum_gpus",
         weight="w_gpu",
+        worth="usage_per_gpu",
         capacity=lambda host: len(_gpus(host)),
         in_use=lambda host: sum(1 for device in _gpus(host) if int(device.findtext("VMID") or -1) >= 0),
         vm=lambda number: (("PCI", {"CLASS": GPU_CLASS}),) * number,

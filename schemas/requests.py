@@ -199,7 +199,8 @@ class JobSubmit(Request, frozen=True, kw_only=True):
 
     `memory_mb`: memory on each node, in MiB; 0: all of the smallest host that has the cores; null: by `memory_per_core_mb`;
     `memory_per_core_mb`: memory for each core of a node, in MiB; null: as the department says; `gpus`: GPUs in all, as many
-    on each node; `gpus_per_node`: GPUs on each node, instead of `gpus`; `exclusive`: its hosts run nothing else.
+    on each node; `gpus_per_node`: GPUs on each node, instead of `gpus`; `gpus_per_task`: GPUs for each task that a node has,
+    instead of both; `exclusive`: its hosts run nothing else.
 
     `walltime_s`: time limit of an attempt, in seconds; null: the department's default; `priority`: the job's own priority;
     above 0 for managers and operators only; `retries`: attempts that may fail with an exit code before the job has failed;
@@ -233,6 +234,7 @@ class JobSubmit(Request, frozen=True, kw_only=True):
     memory_per_core_mb: Annotated[int, Meta(ge=1, le=MEMORY_MAX_MB)] | None = None
     gpus: Annotated[int, Meta(ge=0, le=GPUS_MAX)] | None = None
     gpus_per_node: Annotated[int, Meta(ge=0, le=GPUS_MAX)] | None = None
+    gpus_per_task: Annotated[int, Meta(ge=0, le=GPUS_MAX)] | None = None
     exclusive: bool = False
     walltime_s: Annotated[float, Meta(gt=0, le=WALLTIME_MAX_S)] | None = None
     priority: Annotated[int, Meta(ge=-PRIORITY_MAX, le=PRIORITY_MAX)] = PRIORITY_DEFAULT
@@ -484,8 +486,9 @@ def _problem_of_submit(request: JobSubmit) -> tuple[str, str] | None:
             return field, f"{field} must not hold control characters"
     if request.memory_mb is not None and request.memory_per_core_mb is not None:
         return "memory_per_core_mb", "give memory_mb (a node) or memory_per_core_mb, not both"
-    if request.gpus is not None and request.gpus_per_node is not None:
-        return "gpus_per_node", "give gpus (in all) or gpus_per_node, not both"
+    ways = [field for field in ("gpus", "gpus_per_node", "gpus_per_task") if getattr(request, field) is not None]
+    if len(ways) > 1:
+        return ways[-1], "give one of gpus (in all), gpus_per_node and gpus_per_task"
     for index, file in enumerate(request.inputs):
         if not is_relative(file.name):
             return f"inputs[{index}].name", "an input's name is a relative path without '..' and control characters"

@@ -1,7 +1,8 @@
 """How busy instances are, as their guests report (`phoenix.measure.<department>.instances`).
 
 The utilisation of a department is the mean over its instances, each weighed by its cores: 1.0 means that all cores of all of
-them are busy.  A guest measures everything that its program has started, so that any program is measured.
+them are busy.  A guest measures everything that its program has started, so that any program is measured.  GPUs
+are not: a service whose work is on them scales by requests or claims (docs/howto/gpus.md).
 
 Rules
   1. A measure is a level: the last one counts, for `STALE_S`.  One that is silent for longer is not measured: it is not idle.

@@ -335,7 +335,10 @@ def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
         found.append(("hosts", ", ".join(lease["hosts"])))
     if lease["preempted"]:
         found.append(("made way", units.count(lease["preempted"], "time")))
-    found.append(("core hours", f"{lease['core_s_used'] / 3600:.2f} used of {lease['core_s_reserved'] / 3600:.2f}"))
+    for dimension in DIMENSIONS:
+        if dimension.hour and dimension.is_shown(lease.get(dimension.field)):
+            used, reserved = (lease.get(f"{dimension.hour}_s_{word}", 0.0) / 3600 for word in ("used", "reserved"))
+            found.append((f"{dimension.singular} hours", f"{used:.2f} used of {reserved:.2f}"))
     if lease["state"] in ("waiting", "suspended"):
         found.append(("reason", sentences.sentence(lease["reason"])))
     return found

@@ -23,6 +23,7 @@ from services.domain import specs
 PREFIXES: Final = ("#SBATCH", "#PHOENIX")
 ON_RECLAIM: Final = ("kill", "requeue", "suspend", "migrate")
 ON_TERM: Final = ("stop", "complete")
+GPUS: Final = ("gpus", "gpus_per_node", "gpus_per_task")  # ways to ask for them, of which a job takes one
 _COUNT_OR_RANGE: Final = re.compile(r"([1-9]\d*)(?:-([1-9]\d*))?\Z")
 
 memory, time, signal = worded(parse_memory_mb), worded(parse_time_s), worded(parse_signal)
@@ -49,6 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--mem-per-cpu", type=_memory_of_a_core, metavar="MEM", help="memory for each core instead")
     size.add_argument("-G", "--gpus", type=_gpus, metavar="N", help="GPUs in all, as many on each node")
     size.add_argument("--gpus-per-node", type=_gpus, metavar="N", help="GPUs on each node instead")
+    size.add_argument("--gpus-per-task", type=_gpus, metavar="N", help="GPUs for each task of a node instead")
     size.add_argument("--gres", dest="gpus_per_node", type=_gres, metavar="gpu:N", help="the same, as Slurm writes it")
     size.add_argument(
         "-t", "--time", type=time, metavar="TIME", help="time limit: minutes, M:SS, H:MM:SS, D-HH:MM, 90s, 2h"

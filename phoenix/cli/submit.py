@@ -145,16 +145,18 @@ def merged(args: argparse.Namespace, directives: list[str]) -> argparse.Namespac
     merged = sbatch.directives_parser().parse_args(directives)
     if args.memory_mb is not None or args.mem_per_cpu is not None:  # either takes the place of either
         merged.memory_mb = merged.mem_per_cpu = None
-    if args.gpus is not None or args.gpus_per_node is not None:
-        merged.gpus = merged.gpus_per_node = None
+    if any(getattr(args, way) is not None for way in sbatch.GPUS):
+        merged.gpus = merged.gpus_per_node = merged.gpus_per_task = None
     for name in vars(merged):
         value = getattr(args, name)
         if value is not None:
             setattr(merged, name, value)
     if merged.memory_mb is not None and merged.mem_per_cpu is not None:
         raise usage("--mem is for each node and --mem-per-cpu for each core: not both")
-    if merged.gpus is not None and merged.gpus_per_node is not None:
-        raise usage("--gpus are in all, --gpus-per-node (or --gres) on each node: not both")
+    if sum(getattr(merged, way) is not None for way in sbatch.GPUS) > 1:
+        raise usage(
+            "--gpus are in all, --gpus-per-node (or --gres) on each node, --gpus-per-task for each task: only one"
+        )
     return merged
 
 
@@ -178,6 +180,7 @@ def request_of(args: argparse.Namespace, options: argparse.Namespace, script: st
         "cpus_per_task": cpus,
         "memory_per_core_mb": options.mem_per_cpu,
         "gpus": options.gpus,
+        "gpus_per_task": options.gpus_per_task,
         "exclusive": bool(options.exclusive),
         "walltime_s": options.time or None,  # Slurm: 0 is no limit of one's own
         "priority": options.priority or 0,

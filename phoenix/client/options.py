@@ -33,8 +33,8 @@ class _Program(TypedDict, total=False):
 
 class JobOptions(_Program, total=False):
     """A job or an array.  Cores on each node are ceil(`tasks` / `nodes`) · `cpus_per_task`; `memory_mb` is for each node, 0 all
-    of it; `gpus` are in all, `gpus_per_node` on each.  `array`: `1-20`, `1-100%5`.  `held`: it does not
-    start before `release`."""
+    of it; `gpus` are in all, `gpus_per_node` on each, `gpus_per_task` for each task of a node: one of the three.  `array`:
+    `1-20`, `1-100%5`.  `held`: it does not start before `release`."""
 
     tasks: int
     nodes: int | None
@@ -43,6 +43,7 @@ class JobOptions(_Program, total=False):
     memory_per_core_mb: int | None
     gpus: int | None
     gpus_per_node: int | None
+    gpus_per_task: int | None
     walltime_s: float | None
     priority: int
     retries: int

@@ -212,7 +212,8 @@ class History(Answer, frozen=True, kw_only=True):
 
 class LeaseRow(Answer, frozen=True, kw_only=True):
     """A lease, and what became of it.  `ending`: of one that has ended: how its unit ended, or ``missed``; `core_s_reserved`,
-    `core_s_used`: core-seconds that were promised, and that its attempts held; `reason`: why it is in this state."""
+    `core_s_used`: core-seconds that were promised, and that its attempts held; `gpu_s_reserved`, `gpu_s_used`: GPU-seconds
+    likewise; `reason`: why it is in this state."""
 
     lease: str  # number of the lease
     name: str  # name that its user gave it
@@ -236,6 +237,8 @@ class LeaseRow(Answer, frozen=True, kw_only=True):
     preempted: int  # attempts that ended because their hosts were wanted for something else
     core_s_reserved: float
     core_s_used: float
+    gpu_s_reserved: float
+    gpu_s_used: float
     reason: Reason
 
 

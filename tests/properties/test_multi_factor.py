@@ -1,7 +1,8 @@
 """Properties of multi-factor priority and of the usage that it is made of.
 
 M1  Usage is what attempts used: the sum over all attempts of the journal, each integrated second by second in closed form;
-    without decay plain core-seconds.  Nothing is credited twice, nothing is forgotten.  So are standings, as of their moment.
+    without decay plain core-seconds, to which memory and GPUs add what they are worth.  Nothing is credited twice,
+    nothing is forgotten.  So are standings, as of their moment.
 M2  Replay = live: a core that folds the journal from its beginning, or goes on from a snapshot of any moment, has the same
     usage, to the byte, the same order, and decides the same.
 M3  Between two moments nobody's place changes by time; at each the queue is what a sort by points makes of it.
@@ -22,6 +23,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import MultiFactor, User
 from schemas.envelope import decode
+from schemas.size import Size, size_of
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.lookahead.why import queue_view, why
@@ -29,6 +31,7 @@ from tests.support.scheduling import cluster, core, decide
 from tests.support.world import START, World, batch, cloud
 
 USERS = ("ann", "bob", "cyd")
+HOST = Size(4, 8192, 4)  # no job waits for GPUs longer than for cores
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["submit", "begin", "end", "fail", "lose", "hold", "quota", "time", "cancel", "decide", "run"]),
@@ -43,7 +46,7 @@ STEPS = st.lists(
 def world_of(**settings_: Any) -> World:
     world = World(cloud(batch("hpc", order="multi-factor", multi_factor=MultiFactor(**settings_))))
     world.strict = False
-    world.hosts(3)
+    world.hosts(3, gpus=HOST.gpus)
     world.seat("scheduler.hpc", lambda custody: BatchCore(custody, "hpc"))
     world.grant("hpc", "h1", "h2", "h3")
     return world
@@ -54,7 +57,7 @@ def play(world: World, what: str, a: int, b: int) -> None:
     waiting = [unit for unit, state in world.states().items() if state == "pending"]
     if what == "submit":
         fields: dict[str, Any] = {"user": USERS[a % 3], "priority": b - 3, "walltime_s": 1e5}
-        world.submit(nodes=1 + a % 2, cores=1 + b % 4, exclusive=b == 7, **fields)
+        world.submit(nodes=1 + a % 2, cores=1 + b % 4, gpus=b // 4, exclusive=b == 7, **fields)
     elif (
         what == "run"
     ):  # from submission to its end, if there is room: chance alone seldom has two of a user, far apart
@@ -85,18 +88,19 @@ def play(world: World, what: str, a: int, b: int) -> None:
 
 
 class Ledger:
-    """What attempts used, from facts alone: (user, cores, from, to)."""
+    """What attempts used, from facts alone: (user, cores or what that is worth, from, to)."""
 
-    def __init__(self, world: World) -> None:
-        self.open: dict[str, tuple[str, int, float]] = {}
-        self.over: list[tuple[str, int, float, float]] = []
+    def __init__(self, world: World, core: float = 1.0, gb: float = 0.0, gpu: float = 0.0) -> None:
+        self.open: dict[str, tuple[str, float, float]] = {}
+        self.over: list[tuple[str, float, float, float]] = []
         jobs: dict[str, f.JobSubmitted] = {}
         for at, fact in told(world):
             if isinstance(fact, f.JobSubmitted):
                 jobs[fact.job] = fact
             elif isinstance(fact, f.UnitPlaced):
-                cores = len(fact.hosts) * (4 if fact.exclusive else fact.cores)
-                self.open[fact.unit] = (jobs[fact.unit].user, cores, at)
+                each = HOST if fact.exclusive else size_of(fact)
+                worth = core * each.cores + gb * each.memory_mb / 1024 + gpu * each.gpus
+                self.open[fact.unit] = (jobs[fact.unit].user, len(fact.hosts) * worth, at)
             elif isinstance(fact, f.AttemptClosed | f.AttemptReported) and fact.unit in self.open:
                 self.over.append((*self.open.pop(fact.unit), at))
 
@@ -128,13 +132,16 @@ def weigh(a: float, b: float, at: float, half_life_s: float) -> float:
 
 
 @settings(max_examples=120, deadline=None)
-@given(STEPS, st.sampled_from([0.0, 50.0, 600.0, 1e6]))
-def test_usage_is_what_attempts_used(steps: list[tuple[str, int, int]], half_life_s: float) -> None:
-    world = world_of(half_life_s=half_life_s, period_s=100)
+@given(STEPS, st.sampled_from([0.0, 50.0, 600.0, 1e6]), st.sampled_from([(), (0.5, 2.0, 8.0)]))
+def test_usage_is_what_attempts_used(
+    steps: list[tuple[str, int, int]], half_life_s: float, weights: tuple[float, ...]
+) -> None:
+    named = dict(zip(("usage_per_core", "usage_per_gb", "usage_per_gpu"), weights, strict=False))
+    world = world_of(half_life_s=half_life_s, period_s=100, **named)
     for step in steps:
         play(world, *step)
     mine, at = core(world), world.now
-    ledger = Ledger(world)
+    ledger = Ledger(world, *weights)
     assert sorted(ledger.open) == sorted(mine.view.open)
     found = mine.state.usage.as_of(at, mine.view.jobs.priorities._open(), half_life_s)
     for user in USERS:

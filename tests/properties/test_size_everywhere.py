@@ -41,7 +41,7 @@ from phoenix.simulate.workload import Scenario, Work
 from phoenix.whatif.stage import asked_by
 from schemas import facts as f
 from schemas import reasons as because
-from schemas.config import BatchPolicy, Department, UserLimits, Warm, WebPolicy
+from schemas.config import BatchPolicy, Department, MultiFactor, UserLimits, Warm, WebPolicy
 from schemas.dimensions import DIMENSIONS, Dimension, asking
 from schemas.requests import Foretold, JobSubmit, LeaseCreate
 from schemas.size import FIELDS, Size, size_of
@@ -96,6 +96,7 @@ FLAT: Final[dict[type, Callable[[Dimension], Sequence[str]]]] = {  # struct -> i
     UserLimits: lambda d: [d.limit] if d.limit else [],
     Department: lambda d: [d.department_limit] if d.department_limit else [],
     BatchPolicy: lambda d: [d.weight],
+    MultiFactor: lambda d: [d.worth],
     WebPolicy: lambda d: [f"instance_{d.field}"],
     Row: lambda d: d.history[:2],
     Span: lambda d: d.history[2:],
@@ -344,9 +345,14 @@ def test_d6_hosts_jobs_leases_and_answers_to_questions_say_each() -> None:
     in_use = {dimension.used: getattr(SHOWN, dimension.field) - 1 for dimension in DIMENSIONS}
     says_each(hosts.render([{"host": "h", "state": "held", **SHOWN.fields(), **in_use}]))
     says_each(show.render(JOB))
-    core_s = {"core_s_used": 0.0, "core_s_reserved": 0.0}
-    reserved = {"lease": "1", "duration_s": 60.0, "hosts": [], "preempted": 0, "state": "running", **core_s}
+    hours = {f"{d.hour}_s_{word}": 0.0 for d in DIMENSIONS if d.hour for word in ("used", "reserved")}
+    reserved = {"lease": "1", "duration_s": 60.0, "hosts": [], "preempted": 0, "state": "running", **hours}
     says_each(", ".join(value for _, value in lease.pairs({**reserved, **SHOWN.fields()})))
+    worth = {f"{d.hour}_s_used": 3600.0 * number for d, number in zip(DIMENSIONS, SHOWN, strict=True) if d.hour}
+    told = dict(lease.pairs({**reserved, **SHOWN.fields(), **worth}))
+    for dimension, number in zip(DIMENSIONS, SHOWN, strict=True):
+        if dimension.hour:
+            assert told[f"{dimension.singular} hours"].startswith(f"{number}.00 used")
     forecast = {"sure": "planned", "start_at": 0.0, "hosts": []}
     asked_for = {
         "department": "hpc",

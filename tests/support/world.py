@@ -237,11 +237,11 @@ class World:
 
     # -------------------------------------------------------------------------------------------------- things to write
 
-    def hosts(self, count: int, *, cores: int = 4, memory_mb: int = 8192, first: int = 1) -> list[str]:
+    def hosts(self, count: int, *, cores: int = 4, memory_mb: int = 8192, gpus: int = 0, first: int = 1) -> list[str]:
         """`count` free hosts h<first>, …"""
         names = [f"h{n}" for n in range(first, first + count)]
         described = [
-            f.HostDescribed(host=name, one_id=n, cores=cores, memory_mb=memory_mb)
+            f.HostDescribed(host=name, one_id=n, cores=cores, memory_mb=memory_mb, gpus=gpus)
             for n, name in enumerate(names, start=first)
         ]
         self.write("executor", *described)

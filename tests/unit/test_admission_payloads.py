@@ -54,6 +54,7 @@ def test_the_order_of_the_environment_does_not_matter() -> None:
         ({"stdin": "i"}, False),
         ({"keep": ("*",)}, False),
         ({"gpus": 2}, True),
+        ({"gpus_per_task": 2}, True),
         *(({dimension.per_node: 2}, True) for dimension in DIMENSIONS if dimension.optional),
         ({"signal": JobSignal(number=10)}, False),
         ({"inputs": (InputFile(name="a", data=b"1"),)}, False),

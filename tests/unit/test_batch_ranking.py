@@ -247,6 +247,30 @@ def test_an_attempt_that_is_over_is_credited_with_its_cores_or_those_of_its_whol
     assert credited(found) == {"bob": cores * 100.0}
 
 
+@pytest.mark.parametrize(
+    ("weights", "exclusive", "worth"),
+    [
+        ({}, False, 3 * 2.0),
+        ({"usage_per_core": 2.5}, False, 3 * 2 * 2.5),
+        ({"usage_per_gb": 0.5}, False, 3 * (2 + 1.5 * 0.5)),
+        ({"usage_per_gpu": 8.0}, False, 3 * (2 + 4 * 8.0)),
+        ({"usage_per_core": 0.0, "usage_per_gpu": 1.0}, False, 3 * 4.0),
+        ({"usage_per_core": 0.0}, False, 0.0),
+        ({"usage_per_gb": 0.25, "usage_per_gpu": 8.0}, True, 24 + (2 + 64) * 0.25 + 5 * 8.0),
+    ],
+)
+def test_usage_counts_each_dimension_by_its_weight(weights: dict[str, float], exclusive: bool, worth: float) -> None:
+    factors = msgspec.structs.replace(FACTORS, half_life_s=0.0, **weights)
+    found = ranking({"7": job()}, site(multi_factor=factors))
+    opened(found, "7", exclusive=exclusive, memory_mb=1536, gpus=4)
+    for host, size in (("a", Size(8, 2048, 5)), ("b", Size(16, 65536))):
+        found.custody.state.hosts[host] = Host(name=host, size=size)
+    assert [(holding.user, holding.cores) for holding in found._open()] == [("ann", worth)]
+    found.custody.state.at = AT
+    found.over("7", ("a", "b", "x"))
+    assert credited(found) == {"ann": worth * 100.0}
+
+
 def test_whole_hosts_that_nobody_knows_count_as_what_was_asked_for() -> None:
     factors = msgspec.structs.replace(FACTORS, half_life_s=0.0)
     found = ranking({"7": job()}, site(multi_factor=factors))

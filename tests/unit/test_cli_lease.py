@@ -136,6 +136,9 @@ def test_the_list_and_one_lease() -> None:
     assert lease.render([]) == "no leases"
     told = dict(lease.pairs({**running, "core_s_used": 7200.0, "preempted": 1}))
     assert told["core hours"] == "2.00 used of 8.00"
+    assert "GPU hours" not in told
+    with_gpus = {**running, "gpus": 1, "gpu_s_reserved": 7200.0, "gpu_s_used": 1800.0}
+    assert dict(lease.pairs(with_gpus))["GPU hours"] == "0.50 used of 2.00"
     assert (told["made way"], told["hosts"], told["start"]) == ("1 time", "h1, h2", "2026-02-03T14:00:00Z")
 
 

@@ -10,6 +10,7 @@ import pytest
 from phoenix.cli import sbatch, submit
 from phoenix.cli.errors import CliError
 from phoenix.cli.parser import make
+from phoenix.cli.sbatch import GPUS
 
 SCRIPT = """#!/bin/bash
 #SBATCH --ntasks=4 -c 2
@@ -206,20 +207,23 @@ def test_a_quality_of_service_is_asked_for_as_in_slurm() -> None:
 @pytest.mark.parametrize(
     ("line", "argv", "gpus"),
     [
-        ("--gpus=4", (), (4, None)),
-        ("-G 4", ("-N", "2"), (4, None)),
-        ("--gpus-per-node=2", (), (None, 2)),
-        ("--gres=gpu:2", (), (None, 2)),
-        ("--gres=gpu", (), (None, 1)),
-        ("--gres=gpu:0", (), (None, 0)),
-        ("-n 2", (), (None, None)),
-        ("--gres=gpu:2", ("--gpus", "4"), (4, None)),  # the command line takes the place of either
-        ("--gpus=4", ("--gres", "gpu:1"), (None, 1)),
+        ("--gpus=4", (), {"gpus": 4}),
+        ("-G 4", ("-N", "2"), {"gpus": 4}),
+        ("--gpus-per-node=2", (), {"gpus_per_node": 2}),
+        ("--gpus-per-task=2", ("-n", "4"), {"gpus_per_task": 2}),
+        ("--gres=gpu:2", (), {"gpus_per_node": 2}),
+        ("--gres=gpu", (), {"gpus_per_node": 1}),
+        ("--gres=gpu:0", (), {"gpus_per_node": 0}),
+        ("-n 2", (), {}),
+        ("--gres=gpu:2", ("--gpus", "4"), {"gpus": 4}),  # the command line takes the place of every way
+        ("--gpus=4", ("--gres", "gpu:1"), {"gpus_per_node": 1}),
+        ("--gpus-per-task=1", ("--gpus", "4"), {"gpus": 4}),
+        ("--gpus=4", ("--gpus-per-task", "1"), {"gpus_per_task": 1}),
     ],
 )
-def test_gpus_in_all_or_on_each_node(line: str, argv: tuple[str, ...], gpus: tuple[int | None, int | None]) -> None:
+def test_gpus_in_all_on_each_node_or_for_each_task(line: str, argv: tuple[str, ...], gpus: dict[str, int]) -> None:
     body = request(f"#!/bin/sh\n#SBATCH {line}\n", *argv)
-    assert (body["gpus"], body["gpus_per_node"]) == gpus
+    assert {way: body[way] for way in GPUS if body[way] is not None} == gpus
 
 
 @pytest.mark.parametrize(
@@ -230,7 +234,10 @@ def test_gpus_in_all_or_on_each_node(line: str, argv: tuple[str, ...], gpus: tup
         ("--gres=gpu:a100", "no types|whole number|number"),
         ("--gres=scratch:2", "the only resource is gpu, as in gpu:2"),
         ("--gres=gpu:1,scratch:2", "the only resource is gpu"),
-        ("--gpus=2 --gres=gpu:1", "not both"),
+        ("--gpus=2 --gres=gpu:1", "only one"),
+        ("--gpus-per-task=2 --gres=gpu:1", "only one"),
+        ("--gpus-per-task=2 --gpus=4", "only one"),
+        ("--gpus-per-task=a100:2", "ask for 2, and for hosts with a label: -C gpu=a100"),
         ("--gpus=many", "many"),
     ],
 )

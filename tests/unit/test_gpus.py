@@ -200,6 +200,12 @@ def asks(gpus_of_hosts: tuple[int, ...], **asked: Any) -> Size:
         ({"gpus": 2, "nodes": 2}, 2, 2),
         ({"gpus": 0}, 1, 0),
         ({"tasks": 16, "gpus": 4}, 2, 4),
+        ({"gpus_per_task": 2}, 1, 2),
+        ({"tasks": 2, "gpus_per_task": 1}, 1, 2),
+        ({"tasks": 3, "gpus_per_task": 1}, 2, 4),  # no host has three: two nodes of two tasks each at most
+        ({"tasks": 4, "nodes": 2, "gpus_per_task": 1}, 2, 4),
+        ({"tasks": 2, "gpus_per_task": 2}, 2, 4),
+        ({"tasks": 2, "gpus_per_task": 0}, 1, 0),
     ],
 )
 def test_gpus_are_in_all_or_on_each_node(asked: dict[str, Any], nodes: int, gpus: int) -> None:
@@ -214,6 +220,9 @@ def test_gpus_are_in_all_or_on_each_node(asked: dict[str, Any], nodes: int, gpus
         ({"gpus_per_node": 3}, "gpus_per_node"),
         ({"gpus": 3, "nodes": 2}, "gpus"),
         ({"gpus_per_node": 1, "nodes": 3}, "nodes"),
+        ({"gpus_per_task": 3}, "gpus_per_task"),
+        ({"gpus_per_task": 1, "tasks": 3, "nodes": 1}, "gpus_per_task"),
+        ({"gpus_per_task": 2, "tasks": 3}, "tasks"),
     ],
 )
 def test_what_no_hosts_have_is_refused_with_its_field(asked: dict[str, Any], field: str) -> None:

@@ -104,6 +104,7 @@ def test_what_was_used_counts_from_placement_to_the_end_of_each_attempt() -> Non
     first = [*granted(), lease(), placed(), BEGAN]  # each step is a second
     desk = Desk().play(ADOPTED, *first)
     begun = desk.custody.state.at
+    assert view(desk, begun)["gpu_s_used"] == 0.0
     assert view(desk, begun)["core_s_used"] == 4.0  # placed a second before
     desk.play(closed())
     assert view(desk, begun + 100)["core_s_used"] == 8.0

@@ -113,7 +113,11 @@ def constrained(constraint: str, hosts: Iterable[Host]) -> Capacity:
 
 
 def cores_on_node(tasks: int, nodes: int, cpus_per_task: int) -> int:
-    return -(-tasks // nodes) * cpus_per_task
+    return _tasks_on_node(tasks, nodes) * cpus_per_task
+
+
+def _tasks_on_node(tasks: int, nodes: int) -> int:
+    return -(-tasks // nodes)
 
 
 def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memory_per_core_mb: int) -> Shape:
@@ -138,9 +142,9 @@ def shape_of(request: JobSubmit, capacity: Capacity, nodes_max: int | None, memo
     nodes = request.nodes or capacity.fewest_nodes(request.tasks, request.cpus_per_task, size_on)
     if nodes is None:
         more = f" with {request.memory_per_core_mb} MiB for each core" if request.memory_per_core_mb else ""
-        asked = (
-            f"tasks: {_tasks(request)} of {count(request.cpus_per_task, 'core')}{more} do not fit all hosts together"
-        )
+        gpus = f" and {count(request.gpus_per_task, 'GPU')}" if request.gpus_per_task else ""
+        each = f"{count(request.cpus_per_task, 'core')}{gpus}"
+        asked = f"tasks: {_tasks(request)} of {each}{more} do not fit all hosts together"
         raise Refused("invalid", _too_large(asked, capacity), "tasks")
     shape = Shape(nodes, size_on(nodes), request.exclusive, request.constraint)
     _refuse_impossible(request, capacity, shape)
@@ -162,19 +166,22 @@ def _memory_mb(request: JobSubmit, capacity: Capacity, cores: int, per_core_mb: 
 
 def _gpus(request: JobSubmit, nodes: int) -> int:
     """On each of `nodes` nodes (rule 1)."""
+    if request.gpus_per_task is not None:
+        return _tasks_on_node(request.tasks, nodes) * request.gpus_per_task
     return request.gpus_per_node if request.gpus_per_node is not None else -(-(request.gpus or 0) // nodes)
 
 
 def _refuse_gpus(request: JobSubmit, capacity: Capacity) -> None:
-    """Of those asked for in all: not as many on each node, or more there than any host has."""
-    if not request.gpus:
+    """Of those asked for in all or for each task: not as many on each node, or more there than any host has."""
+    field = "gpus_per_task" if request.gpus_per_task else "gpus"
+    if not getattr(request, field):
         return
-    if request.nodes and request.gpus % request.nodes:
+    if request.gpus and request.nodes and request.gpus % request.nodes:
         message = f"gpus: {count(request.gpus, 'GPU')} cannot be as many on each of {count(request.nodes, 'node')}"
         raise Refused("invalid", f"{message}; gpus_per_node says how many a node has", "gpus")
     each = _gpus(request, request.nodes or request.tasks)
     if each > capacity.most.gpus:
-        raise Refused("invalid", f"gpus: no host has {count(each, 'GPU')} (the most is {capacity.most.gpus})", "gpus")
+        raise Refused("invalid", f"{field}: no host has {count(each, 'GPU')} (the most is {capacity.most.gpus})", field)
 
 
 def _refuse_optional(capacity: Capacity, asked: Size) -> None:

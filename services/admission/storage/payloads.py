@@ -92,7 +92,7 @@ def pack(request: JobSubmit, dept: str) -> Packed:
 
 
 # The base of the digest has cores and memory; the rest stands in it only where it is asked for.
-_SIZES: Final = ("gpus", *(dimension.per_node for dimension in DIMENSIONS if dimension.optional))
+_SIZES: Final = ("gpus", "gpus_per_task", *(dimension.per_node for dimension in DIMENSIONS if dimension.optional))
 
 
 def _digest(request: JobSubmit, key: str, dept: str) -> str:

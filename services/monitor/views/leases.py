@@ -4,7 +4,8 @@ Rules
   1. States: *reserved* before its time, *waiting* (best-effort without room, or a local one that is late), *running* from its
      placement on, *suspended*, *ended*.  Only this view depends on the time: it is made when it is asked for.
   2. A local lease that waits when its time has passed is *ended*, and its ending is `missed`.
-  3. What counts is what was kept for it: cores for the time between placement and end of each attempt.
+  3. What counts is what was kept for it: its size for the time between placement and end of each attempt.  The dimensions that
+     have a word for such sums (`Dimension.hour`) are counted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from schemas import reasons as because
+from schemas.dimensions import DIMENSIONS
 from schemas.facts import Lease
 from schemas.reasons import Reason
 from services.domain.custody.state import Unit
@@ -77,8 +79,8 @@ def lease(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         "ended_at": iso(unit.ended_at if unit.state == "final" else None),
         "ending": _ending(job, job.terms, unit) if state == "ended" else None,
         "preempted": preempted(attempts),
-        "core_s_reserved": job.nodes * job.size.cores * job.walltime_s,
-        "core_s_used": round(sum(_core_s(job, attempt, now) for attempt in attempts), 3),
+        **_seconds("reserved", job, job.walltime_s),
+        **_seconds("used", job, sum(_held_s(attempt, now) for attempt in attempts)),
         "reason": plain(_reason(core, job, unit, now)),
     }
 
@@ -116,7 +118,12 @@ def _ending(job: Job, asked: Lease, unit: Unit) -> str:
     return unit.end or MISSED
 
 
-def _core_s(job: Job, attempt: Attempt, now: float) -> float:
-    """Rule 3."""
+def _seconds(word: str, job: Job, held_s: float) -> dict[str, float]:
+    """Rule 3: `core_s_used`, `gpu_s_used`."""
+    amounts = zip(DIMENSIONS, job.size.times(job.nodes), strict=True)
+    return {f"{d.hour}_s_{word}": round(amount * held_s, 3) for d, amount in amounts if d.hour}
+
+
+def _held_s(attempt: Attempt, now: float) -> float:
     end = now if attempt.ended_at is None else attempt.ended_at
-    return job.nodes * job.size.cores * max(0.0, end - attempt.placed_at)
+    return max(0.0, end - attempt.placed_at)

@@ -52,8 +52,8 @@ class BatchCore:
     """The core of batch department `dept`."""
 
     # 1 did not know what users have used, 2 no checkpoints, leases, qualities and bounds, 3 no moves, 4 no failed starts,
-    # 5 and 6 reasons of another form, and decisions that went by them
-    VERSION = 7
+    # 5 and 6 reasons of another form, and decisions that went by them, 7 usage of cores alone
+    VERSION = 8
 
     _rested_at: float  # when the next host has rested
 

@@ -17,13 +17,14 @@ from typing import Final
 
 from schemas.config import BatchPolicy
 from schemas.ids import job_of
+from schemas.size import total
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
 from services.scheduler.core.batch.state import Job, State
 from services.scheduler.core.policies import order_multi_factor as multi
 from services.scheduler.core.policies.order_multi_factor import Fair, Points
 from services.scheduler.core.state.shape import Place
-from services.scheduler.core.state.usage import Holding
+from services.scheduler.core.state.usage import Holding, Weights, weights, worth
 
 BEHIND: Final = 1 << 50  # more than any priority: weights are at most 1e9 points, and there are six
 
@@ -164,10 +165,10 @@ class Priorities:
 
     def over(self, unit: str, hosts: tuple[str, ...]) -> None:
         """The unit's attempt on these hosts is over: it is credited, and is open no more."""
-        holding, now = self._holding(unit, hosts), self.custody.state.at
+        policy, now = self._configured(), self.custody.state.at
+        holding = self._holding(unit, hosts, weights(policy.multi_factor))
         if holding is None:
             return
-        policy = self._configured()
         usage, half_life_s = self.state.usage, policy.multi_factor.half_life_s
         moment = multi.moment(now, policy)
         if moment > usage.moment:
@@ -178,12 +179,14 @@ class Priorities:
         units = self.custody.state.units
         jobs = self.state.jobs  # not all are there while a snapshot is being loaded: custody comes first
         names = [n for n in self.custody.index.open.get(self.dept, ()) if job_of(n) in jobs]
-        found = [self._holding(name, units[name].hosts) for name in names]
+        counted = weights(self._configured().multi_factor)
+        found = [self._holding(name, units[name].hosts, counted) for name in names]
         return sorted(holding for holding in found if holding is not None)
 
-    def _holding(self, name: str, hosts: tuple[str, ...]) -> Holding | None:
+    def _holding(self, name: str, hosts: tuple[str, ...], counted: Weights) -> Holding | None:
         unit, known = self.custody.state.units.get(name), self.custody.state.hosts
         if unit is None or unit.placed_at is None:
             return None
-        whole = [known[host].size.cores for host in hosts if host in known] if unit.exclusive else []
-        return Holding(self.job(name).user, sum(whole) if whole else unit.nodes * unit.size.cores, unit.placed_at)
+        whole = [known[host].size for host in hosts if host in known] if unit.exclusive else []
+        size = total(whole) if whole else unit.size.times(unit.nodes)
+        return Holding(self.job(name).user, worth(size, counted), unit.placed_at)

@@ -14,11 +14,13 @@ Theory of operation
 Rules
   1. Age: seconds since the job was submitted, or since its last dependency was met, or since it was released by a person, in
      parts of `age_full_s`, at most 1.  A job that was preempted or failed does not lose it: it has waited all the same.
-  2. Fair share: 2 ** -(U / S / damping).  U: the user's part of all usage of the department (`usage`); S: the user's shares by
-     the shares of all its members: those who have used something, have shares of their own, or are configured in it.  1 while
-     there is no usage, 1/2 for a user that has used exactly its share, 0 for one without shares.
+  2. Fair share: 2 ** -(U / S / damping).  U: the user's part of all usage of the department (`usage`: core-seconds; a core,
+     a GiB and a GPU count `usage_per_core`, `usage_per_gb` and `usage_per_gpu`); S: the user's shares by the shares of all its
+     members: those who have used something, have shares of their own, or are configured in it.  1 while there is no usage, 1/2
+     for a user that has used exactly its share, 0 for one without shares.
   3. Size: all cores that the unit asks for, in parts of `size_full_cores`, at most 1.  A negative weight favours small jobs.
-     Slurm takes parts of the cluster; here hosts come and go by the second, and priorities would with them.
+     Slurm takes parts of the cluster; here hosts come and go by the second, and priorities would with them.  Memory and GPUs
+     are no part of it, there and here.
   4. Quality of service: the job's `priority` and that of its quality together, in parts of `priority_full`, from -1 to 1.
   5. User: the number that `users` has for the job's user, the same for all time.
   6. Department: its weight in parts of the largest one of the batch departments.  A department has a queue of its own, so this

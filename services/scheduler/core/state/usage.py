@@ -1,13 +1,17 @@
-"""What users have used, folded from the journal: core-seconds, of which half is forgotten in each half-life.
+"""What users have used, folded from the journal: core-seconds, of which half is forgotten in each half-life.  Memory and GPUs
+count as many cores as the configuration has them worth.
 
 Theory of operation
-  An attempt holds its cores from its placement until it is over, and its user owes c · 2 ** -((T - t) / half-life) at a time T
-  for each second t of it.  That integral has a closed form, so an attempt is credited once, when it is over, exactly; what is
-  still open is added on reading, from custody.  Nothing runs in the background, nothing reads a clock.
+  An attempt holds its size from its placement until it is over.  It is worth c cores, and its user owes
+  c · 2 ** -((T - t) / half-life) at a time T for each second t of it.  That integral has a closed form, so an attempt is
+  credited once, when it is over, exactly; what is still open is added on reading, from custody.  Nothing runs in the
+  background, nothing reads a clock.
 
 Rules
   1. An attempt is either open, and then custody has since when, or it is credited.  Never both, never neither.
-  2. Cores of an attempt: those that it has on each of its hosts; where it has whole hosts, those of the hosts.
+  2. Size of an attempt: what it has on all of its hosts; where it has whole hosts, all that they have.  Its worth is the sum
+     over the dimensions, each by its weight (`Dimension.worth`; Slurm's TRESBillingWeights), those in force when it is credited
+     or read, as the half-life.
   3. Preempted, lost, failed: what was held was used.
   4. An account is kept as of its last credit, and is decayed when it is read.  No half-life (0): nothing is ever forgotten.
   5. What all users had used at a *moment* (`policies/order_multi_factor`) is kept from the first credit after it until the next
@@ -23,15 +27,20 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from schemas.config import MultiFactor
+from schemas.dimensions import DIMENSIONS
+from schemas.size import Size
+
 ACCOUNTS_MAX: Final = 20_000  # twice as many as users can be configured
 LN2: Final = math.log(2.0)
+Weights = tuple[tuple[int, float], ...]
 
 
 class Holding(NamedTuple):
-    """An open attempt: whose, how many cores, since when."""
+    """An open attempt: whose, how many cores it is worth, since when."""
 
     user: str
-    cores: int
+    cores: float
     since: float
 
 
@@ -73,6 +82,20 @@ class Usage(msgspec.Struct, kw_only=True):
     def _level(self, name: str, at: float, half_life_s: float) -> float:
         account = self.accounts[name]
         return account.core_s * 2.0 ** -(max(0.0, at - account.at) / half_life_s) if half_life_s else account.core_s
+
+
+def weights(settings: MultiFactor) -> Weights:
+    """Of each dimension that counts: its place in a size, and how many cores one of it is worth."""
+    found = ((place, getattr(settings, d.worth) / d.worth_unit) for place, d in enumerate(DIMENSIONS))
+    return tuple((place, weight) for place, weight in found if weight)
+
+
+def worth(size: Size, weights_: Weights) -> float:
+    """In cores (rule 2)."""
+    found = 0.0
+    for place, weight in weights_:  # no generator: it is asked for each attempt that is open
+        found += size[place] * weight
+    return found
 
 
 def used(holding: Holding, at: float, half_life_s: float) -> float:
