@@ -16,8 +16,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
 from schemas import examples, facts, ids, problems, queries, requests, signals, subjects
 from schemas.audit import AuditBatch
 from schemas.config import CloudConfig
@@ -26,6 +24,7 @@ from schemas.envelope import VERSION as ENVELOPE_VERSION
 from schemas.envelope import Envelope
 from schemas.events import Event
 from schemas.problems import Problem
+from schemas.times import as_sent
 
 VERSION: Final = "1.0.0"
 _JSON: Final = "application/json"
@@ -144,7 +143,7 @@ class _Document:
     def message(self, name: str, payload: Any, summary: str, example: Any = None, content: str = _JSON) -> str:
         made = {"name": name, "contentType": content, "summary": summary, "payload": payload}
         if example is not None:
-            made["examples"] = [{"name": "example", "payload": msgspec.to_builtins(example)}]
+            made["examples"] = [{"name": "example", "payload": as_sent(example)}]
         self.messages[name] = made
         return name
 

@@ -5,7 +5,7 @@ Host node-2 runs job 17 of department hpc; department web gets busy, node-2 goes
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -23,8 +23,10 @@ from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
 from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
+from schemas.times import exact
 
 AT: Final = 1_780_000_000.0
+TIME: Final = datetime.fromtimestamp(AT, UTC)
 CLOUD: Final = CloudConfig(
     name="demo",
     departments=(
@@ -131,9 +133,15 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "job.hold": r.JobsNamed(jobs=("17",)),
     "job.release": r.JobsNamed(jobs=("17",)),
     "lease.create": r.LeaseCreate(
-        kind="advance", start_at=AT + 600, duration_s=2700.0, nodes=2, cores=4, name="lecture", request="2f1d"
+        kind="advance",
+        start_at=TIME + timedelta(seconds=600),
+        duration_s=2700.0,
+        nodes=2,
+        cores=4,
+        name="lecture",
+        request="2f1d",
     ),
-    "lease.extend": r.LeaseExtend(lease="19", until_at=AT + 7200),
+    "lease.extend": r.LeaseExtend(lease="19", until_at=TIME + timedelta(hours=2)),
     "lease.cancel": r.LeaseNamed(lease="19"),
     "scale.set": r.ScaleSet(minimum=3, for_s=3600.0),
     "release.deploy": r.ReleaseDeploy(image="shop-2", environment={"GREETING": "hello"}, max_surge=1, request="77ab"),
@@ -149,14 +157,14 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
     r.Submitted(job="17"),
     r.Foretold(
         department="hpc",
-        at=AT,
+        at=exact(AT),
         now=False,
         nodes=2,
         cores=4,
         memory_mb=256,
         walltime_s=3600.0,
         forecast=Forecast(
-            start_at=AT + 1800.0,
+            start_at=exact(AT + 1800.0),
             hosts=("node-2", "node-3"),
             sure=Sure.BY_WALLTIMES,
             why=because.ByWalltimes(ends=2),
@@ -166,7 +174,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
                 field="walltime_s",
                 value=1800.0,
                 forecast=Forecast(
-                    start_at=AT,
+                    start_at=exact(AT),
                     hosts=("node-1", "node-4"),
                     sure=Sure.BY_WALLTIMES,
                     why=because.ByWalltimes(ends=0),
@@ -200,7 +208,7 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
         health_path="/healthz",
     ),
     r.Deployed(release=2, start_failures_max=5, boot_timeout_s=60.0),
-    r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=AT + 600, end_at=AT + 3300),
+    r.LeaseGranted(lease="19", kind="advance", nodes=2, start_at=exact(AT + 600), end_at=exact(AT + 3300)),
     r.ConfigApplied(position=1204),
     problem("denied", "only operators may drain hosts"),
     problem(
@@ -208,10 +216,10 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
         "start_at: at 2026-02-03T04:15:05Z it collides with lease 19; possible instead: 1 node from …",
         "start_at",
         lease=r.LeaseRefusal(
-            at=AT + 600,
+            at=exact(AT + 600),
             collides_with=("19",),
-            earliest=r.LeaseOffer(nodes=3, start_at=AT + 3300, end_at=AT + 6900),
-            smaller=r.LeaseOffer(nodes=1, start_at=AT + 600, end_at=AT + 4200),
+            earliest=r.LeaseOffer(nodes=3, start_at=exact(AT + 3300), end_at=exact(AT + 6900)),
+            smaller=r.LeaseOffer(nodes=1, start_at=exact(AT + 600), end_at=exact(AT + 4200)),
         ),
     ),
 )
@@ -232,9 +240,7 @@ QUERIES: Final[dict[str, msgspec.Struct]] = {
     "monitor.department": q.AllOfIt(),
     "monitor.releases": q.AllOfIt(),
     "monitor.overview": q.AllOfIt(),
-    "monitor.usage": q.UsageAsked(
-        by="user", since=datetime.fromtimestamp(AT, UTC), until=datetime.fromtimestamp(AT + 86_400, UTC)
-    ),
+    "monitor.usage": q.UsageAsked(by="user", since=TIME, until=TIME + timedelta(days=1)),
     "scheduler.why": q.WhyAsked(job="17"),
     "scheduler.queue": q.QueueAsked(limit=100),
     "scheduler.start": q.StartAsked(jobs=("17",)),
@@ -298,7 +304,7 @@ def event(fact: f.Fact, index: int = 0) -> Event:
         id=f"1203.{index}",
         position=1203,
         index=index,
-        at=datetime.fromtimestamp(AT, UTC),
+        at=TIME,
         kind=f.kind_of(fact),
         department=department,
         writer="provisioner",

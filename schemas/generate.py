@@ -31,6 +31,7 @@ from schemas.descriptions import schema_components
 from schemas.envelope import Envelope
 from schemas.events import Event
 from schemas.problems import Problem
+from schemas.times import as_sent
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 BASE: Final = "urn:phoenix-cloud:schemas:"
@@ -46,7 +47,7 @@ def document(
     for (title, _), ref in zip(roots.items(), refs, strict=True):
         target = definitions[ref["$ref"].rpartition("/")[2]] if "$ref" in ref else None
         if target is not None and title in shown:
-            target["examples"] = [msgspec.to_builtins(example) for example in shown[title]]
+            target["examples"] = [as_sent(example) for example in shown[title]]
     return {
         "$schema": DIALECT,
         "$id": f"{BASE}{name}",

@@ -20,7 +20,8 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from schemas.requests_base import Instant, Message
+from schemas.requests_base import Message
+from schemas.times import TimeText
 
 JSON: Final = "application/problem+json"
 MSGPACK: Final = "application/problem+msgpack"
@@ -104,23 +105,23 @@ KINDS: Final[dict[Code, Kind]] = {
 
 class LeaseOffer(Message, frozen=True, kw_only=True):
     """A lease that would have been granted when this was written: the same but for what is named here.  `nodes`: number of
-    hosts; `start_at`: start, UTC seconds; `end_at`: end, UTC seconds."""
+    hosts; `start_at`: start; `end_at`: end."""
 
     nodes: int
-    start_at: Instant
-    end_at: Instant
+    start_at: TimeText
+    end_at: TimeText
 
 
 class LeaseRefusal(Message, frozen=True, kw_only=True):
-    """Why a lease collides with others, and what would be granted instead.  `at`: from when on it collides, UTC seconds;
+    """Why a lease collides with others, and what would be granted instead.  `at`: from when on it collides;
     `collides_with`: the leases with which it collides; `earliest`: the same size at the first possible time; `smaller`: fewer
-    nodes at the wanted time; `latest_end_at`: how far it could be extended, UTC seconds."""
+    nodes at the wanted time; `latest_end_at`: how far it could be extended."""
 
-    at: Instant
+    at: TimeText
     collides_with: tuple[str, ...] = ()
     earliest: LeaseOffer | None = None
     smaller: LeaseOffer | None = None
-    latest_end_at: Instant | None = None
+    latest_end_at: TimeText | None = None
 
 
 class Problem(Message, frozen=True, kw_only=True, omit_defaults=True):

@@ -10,6 +10,7 @@ Rules
      sizes, array length, walltime) are admission's; the bounds here are what any cloud could mean.
   4. Fields are only ever added, with a default.
   5. Bytes in JSON are base64.
+  6. Times are RFC 3339 with an offset, durations seconds (`schemas.times`).
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ from schemas.requests_base import GRACE_MAX_S as GRACE_MAX_S
 from schemas.requests_base import INSTANCES_MAX as INSTANCES_MAX
 from schemas.requests_base import REQUEST_ID_MAX as REQUEST_ID_MAX
 from schemas.requests_base import WALLTIME_MAX_S as WALLTIME_MAX_S
-from schemas.requests_base import Instant, Request, RequestId
 from schemas.requests_base import Message as Message
+from schemas.requests_base import Request, RequestId
 from schemas.requests_web import Deployed as Deployed
 from schemas.requests_web import ReleaseDeploy as ReleaseDeploy
 from schemas.requests_web import ScaleSet as ScaleSet
 from schemas.requests_web import problem_of_deploy, problem_of_scale
 from schemas.requests_whatif import Foretold as Foretold
 from schemas.size import size_of
+from schemas.times import EXAMPLE, Time, TimeText, is_possible, utc_s
 from schemas.validation import UNREADABLE, misfit, unreadable
 from schemas.validation import Malformed as Malformed
 
@@ -111,7 +113,7 @@ class Instance(Message, frozen=True, kw_only=True):
     """An instance of a web department.  `address`: where it listens, `host:port`; null: it has not begun; `state`:
     `starting`: it boots; `running`: it is in service; `draining`: no new session goes there, and without an address only its
     VM is left; `cores`: cores of the instance; `release`: the release that it runs; `drains_until`: when it is stopped at the
-    latest, UTC seconds; `health_path`: path of its health check; `connections`: requests that it is given at a time;
+    latest; `health_path`: path of its health check; `connections`: requests that it is given at a time;
     `problem`: why it cannot boot, such as a missing secret; empty: no problem is known."""
 
     unit: str
@@ -121,7 +123,7 @@ class Instance(Message, frozen=True, kw_only=True):
     host: str
     cores: int
     release: int = 0
-    drains_until: float | None = None
+    drains_until: TimeText | None = None
     health_path: str = ""
     connections: int = 0
     problem: str = ""
@@ -141,14 +143,14 @@ class Instances(Message, frozen=True, kw_only=True):
 
 class LeaseGranted(Message, frozen=True, kw_only=True):
     """A lease that was accepted or extended.  `lease`: number of the lease's job; `kind`: kind of the lease; `nodes`: number
-    of hosts; `start_at`: start, UTC seconds; null for `best-effort`; `end_at`: end, UTC seconds; null for `best-effort`;
+    of hosts; `start_at`: start; null for `best-effort`; `end_at`: end; null for `best-effort`;
     `warning`: what could still keep it waiting; empty: nothing."""
 
     lease: str
     kind: LeaseKind
     nodes: int
-    start_at: Instant | None = None
-    end_at: Instant | None = None
+    start_at: TimeText | None = None
+    end_at: TimeText | None = None
     warning: str = ""
 
 
@@ -271,8 +273,8 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
 
     `name`: name of the lease, for people; `kind`: `advance`: from `start_at` on; `deadline`: at the earliest possible time,
     over by `deadline_at`; `immediate`: now, or refused; `best-effort`: when there is room, and it makes way for the others;
-    `duration_s`: how long it lasts, in seconds; `start_at`: of `advance`, the start; of `deadline`, the earliest start; UTC
-    seconds; null: now; `deadline_at`: of `deadline`, when it has to be over, UTC seconds; `nodes`: number of different hosts;
+    `duration_s`: how long it lasts, in seconds; `start_at`: of `advance`, the start; of `deadline`, the earliest start;
+    null: now; `deadline_at`: of `deadline`, when it has to be over; `nodes`: number of different hosts;
     `cores`: cores on each host; `memory_mb`: memory on each host, in MiB; null: as the department says; `gpus`: GPUs on each
     host; `exclusive`: its hosts run nothing else.
 
@@ -286,8 +288,8 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "lease"
     kind: LeaseKind
     duration_s: Duration
-    start_at: Instant | None = None
-    deadline_at: Instant | None = None
+    start_at: Time | None = None
+    deadline_at: Time | None = None
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1
     cores: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
     memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
@@ -304,6 +306,16 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
     stderr: FilePath | None = None
     inputs: Annotated[tuple[InputFile, ...], Meta(max_length=INPUTS_MAX)] = ()
     keep: Annotated[tuple[FilePath, ...], Meta(max_length=KEEP_MAX)] = ()
+
+    @property
+    def start_s(self) -> float | None:
+        """`start_at` in UTC seconds."""
+        return None if self.start_at is None else utc_s(self.start_at)
+
+    @property
+    def deadline_s(self) -> float | None:
+        """`deadline_at` in UTC seconds."""
+        return None if self.deadline_at is None else utc_s(self.deadline_at)
 
     def job(self, holder: str) -> JobSubmit:
         """The job that a lease is; `holder` is the script of one that brings none."""
@@ -328,13 +340,18 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
 
 class LeaseExtend(Request, frozen=True, kw_only=True):
     """A longer lease: give `by_s` or `until_at`.  `lease`: number of the lease's job; `by_s`: how much longer, in seconds;
-    repeating it without `request` extends the lease again; `until_at`: its new end, UTC seconds; repeating it changes
+    repeating it without `request` extends the lease again; `until_at`: its new end; repeating it changes
     nothing."""
 
     lease: JobId
     by_s: Duration | None = None
-    until_at: Instant | None = None
+    until_at: Time | None = None
     request: RequestId = ""
+
+    @property
+    def until_s(self) -> float | None:
+        """`until_at` in UTC seconds."""
+        return None if self.until_at is None else utc_s(self.until_at)
 
 
 class LeaseNamed(Request, frozen=True, kw_only=True):
@@ -462,8 +479,8 @@ def _problem(request: object) -> tuple[str, str] | None:
         return _problem_of_submit(request)
     if isinstance(request, LeaseCreate):
         return _problem_of_lease(request) or _problem_of_submit(request.job("held"))
-    if isinstance(request, LeaseExtend) and (request.by_s is None) == (request.until_at is None):
-        return "until_at", "give by_s or until_at, one of them"
+    if isinstance(request, LeaseExtend):
+        return _problem_of_extend(request)
     if isinstance(request, ScaleSet):
         return problem_of_scale(request)
     if isinstance(request, ReleaseDeploy):
@@ -527,14 +544,28 @@ def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
             return field, f"{field}: a lease of kind {request.kind} has none"
         if not given and request.kind == kinds[0]:
             return field, f"{field} is missing: a lease of kind {request.kind} needs it"
+        if given and (problem := _problem_of_time(request, field)):
+            return problem
     if request.start_at is not None and request.deadline_at is not None:
-        window_s = request.deadline_at - request.start_at
+        window_s = (request.deadline_at - request.start_at).total_seconds()
         if window_s < request.duration_s:
             return (
                 "deadline_at",
                 f"deadline_at: {window_s:g} s after start_at; the lease lasts {request.duration_s:g} s",
             )
     return None
+
+
+def _problem_of_extend(request: LeaseExtend) -> tuple[str, str] | None:
+    if (request.by_s is None) == (request.until_at is None):
+        return "until_at", "give by_s or until_at, one of them"
+    return None if request.until_at is None else _problem_of_time(request, "until_at")
+
+
+def _problem_of_time(request: Request, field: str) -> tuple[str, str] | None:
+    if is_possible(getattr(request, field)):
+        return None
+    return field, f"{field}: a time from 1970 to 9999 (UTC) is wanted, such as {EXAMPLE}"
 
 
 def is_relative(name: str) -> bool:

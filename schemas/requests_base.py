@@ -11,10 +11,8 @@ REQUEST_ID_MAX: Final = 128
 WALLTIME_MAX_S: Final = 10 * 365 * 86400.0
 GRACE_MAX_S: Final = 1500.0  # SIGTERM to SIGKILL; systemd gives a VM half an hour to shut down
 INSTANCES_MAX: Final = 100_000
-INSTANT_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 Count = Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
-Instant = Annotated[float, Meta(ge=0, le=INSTANT_MAX)]  # UTC seconds since 1970
 RequestId = Annotated[str, Meta(max_length=REQUEST_ID_MAX)]
 
 

@@ -9,15 +9,16 @@ from msgspec import UNSET, UnsetType
 from schemas.reasons import Reason
 from schemas.requests_base import Message
 from schemas.start_estimate import Sure
+from schemas.times import TimeText
 
 Field = Literal["walltime_s", "nodes", "exclusive", "best_effort", "quality"]
 
 
 class Forecast(Message, frozen=True, kw_only=True):
-    """When and where a job would start.  `start_at`: when, UTC seconds; null: unknown; `hosts`: where, as far as that is
+    """When and where a job would start.  `start_at`: when; null: unknown; `hosts`: where, as far as that is
     known; `sure`: how sure that is; `why`: what the time depends on."""
 
-    start_at: float | None
+    start_at: TimeText | None
     hosts: tuple[str, ...] = ()
     sure: Sure
     why: Reason
@@ -33,7 +34,7 @@ class Variant(Message, frozen=True, kw_only=True):
 
 
 class Foretold(Message, frozen=True, kw_only=True):
-    """When a job would start; nothing was submitted.  `at`: the time for which this was computed, UTC seconds; `now`: it
+    """When a job would start; nothing was submitted.  `at`: the time for which this was computed; `now`: it
     would start at once; `units`: 1, or the number of array elements; `nodes`: number of hosts; `cores`: cores on each host;
     `memory_mb`: memory on each host, in MiB; `gpus`: GPUs on each host; `walltime_s`: time limit, in seconds; `quality`:
     quality of service; empty: none; `claim_waits_s`: of a job with a grace time of its own, how long a department that claims
@@ -41,7 +42,7 @@ class Foretold(Message, frozen=True, kw_only=True):
     an array, when its last element would start; `variants`: changed requests that would start earlier."""
 
     department: str
-    at: float
+    at: TimeText
     now: bool
     units: int = 1
     nodes: int

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
+
+UTC_S_MAX: Final = 253_402_300_799.0  # the end of the year 9999: what can be written as a date
 
 
 def count(number: int, noun: str) -> str:

@@ -23,6 +23,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
+from schemas.times import WORDS as TIME
+
 PLACED_MAX_BYTES: Final = 1 << 20  # a longer payload is not read a second time to say where its NaN stands
 UNREADABLE: Final = (
     msgspec.DecodeError,
@@ -55,6 +57,7 @@ _KINDS: Final[dict[type[inspect.Type], str]] = {
     inspect.DictType: "an object",
     inspect.StructType: "an object",
     inspect.NoneType: "null",
+    inspect.DateTimeType: TIME,
 }
 _UNITS: Final[dict[type[inspect.Type], str]] = {inspect.StrType: "characters", inspect.BytesType: "bytes"}
 _place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
@@ -89,10 +92,13 @@ def misfit(error: msgspec.ValidationError, cls: Any, hints: Mapping[str, str] = 
         return _unknown_field(unknown["name"], field, known, hints if not path else NO_HINTS)
     found = _type_at(_type_of(cls), path, is_key=place is not None and place["path"].startswith("key` in"))
     got = _got.match(what)
-    wanted = (
-        f"{kind_of(found)} is wanted, not {_GOT.get(got['got'], 'that')}" if got else f"{words_of(found)} is wanted"
-    )
+    wanted = f"{kind_of(found)} is wanted, not {_got_of(got['got'], found)}" if got else f"{words_of(found)} is wanted"
     return Malformed(f"{field}: {wanted}" if field else wanted, field)
+
+
+def _got_of(kind: str, wanted: inspect.Type) -> str:
+    """What was sent instead; instead of a time, any number is one."""
+    return _GOT.get("int" if kind == "float" and kind_of(wanted) == TIME else kind, "that")
 
 
 def _unknown_field(name: str | None, where: str | None, known: Sequence[str], hints: Mapping[str, str]) -> Malformed:

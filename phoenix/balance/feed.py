@@ -28,6 +28,7 @@ from nats.aio.msg import Msg
 from phoenix.balance.account import Account
 from schemas import subjects
 from schemas.problems import problem_in
+from schemas.times import Time
 from services.runtime.log import get_log, message_of
 
 AUDIT_INTERVAL_S = 2.0
@@ -41,8 +42,8 @@ _log = get_log()
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """One instance as `instance.list` has it.  `state`: starting (no address yet), running, draining; a draining one without
-    an address is over, and only its VM runs off.  `drains_until`: UTC seconds.  `connections`: requests that it is given at a
-    time; 0: not said."""
+    an address is over, and only its VM runs off.  `drains_until`: when it is stopped at the latest.  `connections`: requests
+    that it is given at a time; 0: not said."""
 
     unit: str
     attempt: int
@@ -51,7 +52,7 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     cores: float = 1.0
     host: str = ""
     release: int = 0
-    drains_until: float | None = None
+    drains_until: Time | None = None
     health_path: str | None = None
     connections: int = 0
 

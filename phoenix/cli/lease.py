@@ -4,7 +4,8 @@ Rules
   1. `create` prints the lease's id and nothing else on stdout, as `submit` does; what is for people goes to stderr.
   2. A lease that is refused ends with exit code 1 and says what would be accepted; with --json the whole answer is on stdout.
   3. Every `create` and `extend` carries a request id, so that asking again after a lost answer cannot do it twice.
-  4. Times go out in whole seconds, and a start that the cloud offers is shown rounded up: as it is shown it can be asked for.
+  4. A start and a deadline go out in whole seconds, rounded up.  What the cloud offers is asked for as it is shown, with --json
+     to the millisecond.
 """
 
 from __future__ import annotations
@@ -119,8 +120,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         return _RUN[verb](args, words)
     except CliError as error:
-        shown = error if error.answer is None else error.with_answer(_in_utc(error.answer))
-        raise in_words(shown, _OPTIONS) from error
+        raise in_words(error, _OPTIONS) from error
 
 
 # --------------------------------------------------------------------------------------------------------------- changes
@@ -133,7 +133,7 @@ def _create(args: argparse.Namespace, words: list[str]) -> int:
     client = where.member(department) if department else where.operator()
     answer = ask_again(client, query("/v1/leases", department=department), request)
     if args.json:
-        printing.json(_in_utc(answer))
+        printing.json(answer)
         return 0
     print(answer["lease"], flush=True)
     print(f"phoenix: {_promise(answer)}", file=sys.stderr)
@@ -145,7 +145,7 @@ def _request(args: argparse.Namespace, words: list[str], now: float) -> dict[str
     script, *arguments = words or [""]
     if args.duration is None:
         raise usage("how long?", "--duration 45m")
-    start, deadline = _instant("--start", args.start, now), _instant("--deadline", args.deadline, now)
+    start, deadline = _whole("--start", args.start, now), _whole("--deadline", args.deadline, now)
     return {
         "request": args.request or os.urandom(12).hex(),
         "name": args.name or (Path(script).name if script else "lease"),
@@ -185,12 +185,12 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
         day = units.day(now + 86400)
         told = f"--until: {args.until} has passed today (UTC)"
         raise usage(told, f"of another day write it with the day, such as {day}T{args.until.strip()}")
-    request = {"by_s": args.by, "until_at": until, "request": args.request or os.urandom(12).hex()}
+    request = {"by_s": args.by, "until_at": units.when(until), "request": args.request or os.urandom(12).hex()}
     answer = ask_again(cloud.find(args).operator(), f"/v1/leases/{quote(lease)}/extend", request)
     if args.json:
-        printing.json(_in_utc(answer))
+        printing.json(answer)
         return 0
-    print(f"{lease}: until {units.iso(answer['end_at'])}" if answer.get("end_at") else f"{lease}: extended")
+    print(f"{lease}: until {_short(answer['end_at'])}" if answer.get("end_at") else f"{lease}: extended")
     _warn(answer)
     return 0
 
@@ -223,7 +223,7 @@ def _promise(answer: dict[str, Any]) -> str:
     size = units.count(int(answer["nodes"]), "node")
     if answer.get("start_at") is None:
         return f"lease {answer['lease']}: {size}, when there is room"
-    return f"lease {answer['lease']}: {size} from {units.iso(answer['start_at'])} to {units.iso(answer['end_at'])}"
+    return f"lease {answer['lease']}: {size} from {_short(answer['start_at'])} to {_short(answer['end_at'])}"
 
 
 # ----------------------------------------------------------------------------------------------------------------- reads
@@ -347,26 +347,19 @@ def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
 # ----------------------------------------------------------------------------------------------------------------- words
 
 
-def _in_utc(answer: dict[str, Any]) -> dict[str, Any]:
-    """With its instants as every other command writes them, those of what it names too (rule 4)."""
-    found: dict[str, Any] = {}
-    for key, value in answer.items():
-        if isinstance(value, dict):
-            found[key] = _in_utc(value)
-        elif isinstance(value, int | float) and (key == "at" or key.endswith("_at")):
-            found[key] = units.iso(math.ceil(value) if key == "start_at" else value)
-        else:
-            found[key] = value
-    return found
-
-
 def _instant(option: str, text: str | None, now: float) -> float | None:
     if text is None:
         return None
     try:
-        return float(math.ceil(units.parse_instant(text, now)))
+        return units.parse_instant(text, now)
     except ValueError as error:
         raise usage(f"{option}: {error}") from error
+
+
+def _whole(option: str, text: str | None, now: float) -> str | None:
+    """Rule 4."""
+    instant = _instant(option, text, now)
+    return None if instant is None else units.exact(math.ceil(instant))
 
 
 def _duration(text: str) -> float:

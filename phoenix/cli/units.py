@@ -16,6 +16,7 @@ import signal
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from schemas.units import UTC_S_MAX
 from schemas.units import count as count
 from schemas.units import exact as exact
 from schemas.units import iso as iso
@@ -89,12 +90,16 @@ def parse_instant(text: str, now: float) -> float:
 
 
 def date_s(text: str) -> float:
-    """UTC seconds of a date as ISO 8601 writes it.  ValueError also for one that has no year in UTC."""
+    """UTC seconds of a date as ISO 8601 writes it.  ValueError also for one that has no year in UTC, or none once its second is
+    rounded up."""
     found = datetime.fromisoformat(text)
     try:
-        return (found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+        instant = (found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
     except OverflowError:
         raise ValueError(text) from None
+    if instant > UTC_S_MAX:
+        raise ValueError(text)
+    return instant
 
 
 def is_clock(text: str) -> bool:

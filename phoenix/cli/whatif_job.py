@@ -97,10 +97,10 @@ def _shape(answer: dict[str, Any]) -> str:
 
 
 def _when(forecast: dict[str, Any], answer: dict[str, Any]) -> str:
-    at = forecast["start_at"]
+    at = units.seconds(forecast["start_at"])
     if at is None:
         return "its start cannot be predicted"
-    wait_s = at - answer["at"]
+    wait_s = at - (units.seconds(answer["at"]) or at)
     when = "now" if wait_s < 1.0 else f"at {units.iso(at)}, in {units.span(wait_s)}"
     return f"it would start {when}{_where(forecast['hosts'])}"
 

@@ -315,7 +315,7 @@ Found = TypeVar("Found", bound=Answer)
 def read(cls: type[Found], answer: object, **more: object) -> Found:
     """`answer` as `cls`; `more`: fields that the cloud does not send.  Raises `Unreadable`."""
     try:
-        return msgspec.convert({**object_of(answer), **more, "answer": answer}, cls, strict=False)
+        return msgspec.convert({**object_of(answer), **more, "answer": answer}, cls)
     except (msgspec.ValidationError, OverflowError) as error:
         raise Unreadable(f"the answer is no {cls.__name__}: {error}") from error
 

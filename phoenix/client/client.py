@@ -48,7 +48,7 @@ from phoenix.client.answers import (
 from phoenix.client.errors import Refused, TimedOut, Unavailable, of_part
 from phoenix.client.options import JobOptions, LeaseOptions, ReleaseOptions
 from phoenix.client.retries import Repeat
-from phoenix.client.times import in_body, in_query
+from phoenix.client.times import in_body, written
 from phoenix.client.transport import TIMEOUT_S, Token, Transport
 
 JobRef: TypeAlias = str | Submitted | Job
@@ -248,7 +248,7 @@ class Client:
         """Jobs since the beginning, page by page, newest (longest, largest) first.  `name`: a pattern with ``*`` and ``?``; a
         job is of the period if it was there in it.  `timeout_s`: of each page."""
         chosen: dict[str, object] = {"department": department, "user": user, "state": state, "name": name, "host": host}
-        chosen |= {"since": in_query(since, "since"), "until": in_query(until, "until"), "sort": sort}
+        chosen |= {"since": written(since, "since"), "until": written(until, "until"), "sort": sort}
         chosen |= {"order": "ascending" if ascending else None, "limit": HISTORY_PAGE}
         after: object = None
         while True:
@@ -298,7 +298,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> Story:
         """The life of a job, instance, department or host, step by step; `last`: how many steps, at most 500."""
-        chosen = {"kind": kind, "limit": last, "since": in_query(since, "since")}
+        chosen = {"kind": kind, "limit": last, "since": written(since, "since")}
         return answers.read(Story, await self.get(f"/v1/story/{_name(name)}", chosen, timeout_s=timeout_s))
 
     async def starts(self, *, department: str | None = None, timeout_s: float | None = None) -> dict[str, Start]:
@@ -369,7 +369,7 @@ class Client:
     ) -> Json:
         """Who held and used how much (docs/reference/usage.md), in seconds."""
         chosen = {"by": by, "department": department}
-        period = {"since": in_query(since, "since"), "until": in_query(until, "until")}
+        period = {"since": written(since, "since"), "until": written(until, "until")}
         return await self.get("/v1/usage", {**chosen, **period}, timeout_s=timeout_s)
 
     # ----------------------------------------------------------------------------------------------------- web departments
@@ -510,8 +510,8 @@ class Client:
             "request": request or _new_id(),
         }
         asked |= {
-            "start_at": in_body(start_at, "start_at"),
-            "deadline_at": in_body(deadline_at, "deadline_at"),
+            "start_at": written(start_at, "start_at"),
+            "deadline_at": written(deadline_at, "deadline_at"),
         }
         answer = await self._change("/v1/leases", asked, {"department": department}, timeout_s)
         return answers.read(LeaseGranted, answer, request=asked["request"])
@@ -526,7 +526,7 @@ class Client:
         timeout_s: float | None = None,
     ) -> LeaseGranted:
         """Longer by `by_s` seconds, or until `until_at`."""
-        asked = {"by_s": by_s, "until_at": in_body(until_at, "until_at"), "request": request or _new_id()}
+        asked = {"by_s": by_s, "until_at": written(until_at, "until_at"), "request": request or _new_id()}
         answer = await self._change(f"/v1/leases/{quote(str(lease))}/extend", asked, {}, timeout_s)
         return answers.read(LeaseGranted, answer, request=asked["request"])
 

@@ -1,9 +1,9 @@
 """Times of answers and requests: the only place of the library that knows how the wire writes them.
 
 Rules
-  1. An answer's time is a `Time`: RFC 3339 text with an offset, or UTC seconds since 1970 (`answers.read` converts either).
+  1. An answer's time is a `Time`: RFC 3339 text with an offset.  The facts of events, as JSON, have UTC seconds.
   2. A call takes a `datetime` or UTC seconds.  A `datetime` without an offset is refused: it could be any hour.
-  3. The query of a read has RFC 3339 text (`in_query`), the body of a request UTC seconds (`in_body`).
+  3. The query of a read and the body of a request have RFC 3339 text (`written`), a load signal UTC seconds (`in_body`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from phoenix.client.errors import Invalid
 Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
 
-def in_query(at: datetime | float | None, field: str) -> str | None:
-    """RFC 3339 text; None stays None.  Raises `Invalid` by rule 2; `field`: the parameter."""
+def written(at: datetime | float | None, field: str) -> str | None:
+    """RFC 3339 text; None stays None.  Raises `Invalid` by rule 2; `field`: of the request, or the parameter."""
     if at is None:
         return None
     found = datetime.fromtimestamp(_seconds(at, field), UTC)
@@ -27,7 +27,7 @@ def in_query(at: datetime | float | None, field: str) -> str | None:
 
 
 def in_body(at: datetime | float | None, field: str) -> float | None:
-    """UTC seconds; None stays None.  Raises `Invalid` by rule 2; `field`: of the request."""
+    """UTC seconds; None stays None.  Raises `Invalid` by rule 2; `field`: of the signal."""
     return None if at is None else _seconds(at, field)
 
 

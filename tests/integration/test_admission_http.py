@@ -23,6 +23,7 @@ from schemas.examples import SIGNALS
 from schemas.problems import problem
 from schemas.reads import READS
 from schemas.signals import ClaimSignal
+from schemas.times import exact
 from services.admission.http import openapi
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES
@@ -293,7 +294,7 @@ async def test_instances(here: House) -> None:
     told = (await call(here, "wim", "GET", path))[1]
     assert [told[name] for name in ("drain_s", "unreachable_s", "health_path")] == [5.0, 10.0, "/healthz"]
     (found,) = told["instances"]
-    assert (found["state"], found["address"], found["drains_until"]) == ("draining", "127.0.0.1:8000", 9e9)
+    assert (found["state"], found["address"], found["drains_until"]) == ("draining", "127.0.0.1:8000", exact(9e9))
     assert (await call(here, "ann", "POST", f"{path}/web.1/report", drained))[0] == 403
     for _ in range(2):
         assert (await call(here, "wim", "POST", f"{path}/web.1/report", drained))[1] == {"ok": True}

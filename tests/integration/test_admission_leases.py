@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import BatchPolicy
+from schemas.times import exact
 from tests.support.admission_house import House, house
 from tests.support.until import until
 
@@ -33,9 +35,13 @@ async def here(tmp_path: Path) -> AsyncIterator[House]:
         yield opened
 
 
+def at(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
 def wanted(**asked: Any) -> dict[str, Any]:
     start = float(int(time.time() + SOON_S))
-    return {"kind": "advance", "start_at": start, "duration_s": 60.0, "nodes": 2, "cores": 8, **asked}
+    return {"kind": "advance", "start_at": exact(start), "duration_s": 60.0, "nodes": 2, "cores": 8, **asked}
 
 
 async def post(here: House, user: str, path: str, payload: Any) -> tuple[int, Any]:
@@ -54,13 +60,13 @@ async def test_two_that_come_together_cannot_both_have_the_last_hosts(here: Hous
 async def test_over_http_with_alternatives_that_are_accepted(here: House) -> None:
     asked = wanted()
     status, first = await post(here, "ann", "/v1/leases", asked)
-    assert (status, first["end_at"] - first["start_at"]) == (200, 60.0)
+    assert (status, at(first["end_at"]) - at(first["start_at"])) == (200, 60.0)
     status, told = await post(here, "bob", "/v1/leases", asked)
     assert (status, told["lease"]["collides_with"]) == (409, [first["lease"]])
     offered = told["lease"]["earliest"]
     assert (await post(here, "bob", "/v1/leases", {**asked, "start_at": offered["start_at"]}))[0] == 200
     facts = await here.journaled(f.JobSubmitted)
-    assert [fact.lease.start_at for fact in facts] == [asked["start_at"], offered["start_at"]]
+    assert [fact.lease.start_at for fact in facts] == [at(asked["start_at"]), at(offered["start_at"])]
 
 
 async def test_a_request_id_gets_one_lease_and_one_extension(here: House) -> None:
@@ -73,7 +79,7 @@ async def test_a_request_id_gets_one_lease_and_one_extension(here: House) -> Non
     longer = {"by_s": 30.0, "request": "r2"}
     told = [await post(here, "ann", f"/v1/leases/{name}/extend", longer) for _ in range(3)]
     assert [status for status, _ in told] == [200] * 3
-    assert {answer["end_at"] for _, answer in told} == {asked["start_at"] + 90.0}
+    assert {answer["end_at"] for _, answer in told} == {exact(at(asked["start_at"]) + 90.0)}
     assert [fact.walltime_s for fact in await here.journaled(f.LeaseExtended)] == [90.0]
 
 

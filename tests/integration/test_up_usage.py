@@ -25,6 +25,10 @@ HOSTS, CORES = 4, 2
 START_MAX_S = 30.0  # from the first fact until all hosts are described
 
 
+def at(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     """Every test stands on the same past: alice's job 1 and mona's job 2 are done, an array of alice's was preempted by web
@@ -104,7 +108,7 @@ def test_what_was_used_adds_up_and_a_monitor_made_anew_says_the_same(cloud: Clou
 
 def test_all_hosts_are_accounted_for_since_the_beginning(cloud: Cloud) -> None:
     answer = usage(cloud)
-    since, now = (datetime.fromisoformat(answer[key]).timestamp() for key in ("since", "until"))
+    since, now = at(answer["since"]), at(answer["until"])
     assert HOSTS * (now - since - START_MAX_S) <= answer["site"]["hosts_s"] <= HOSTS * (now - since + 1.0)
     assert usage(cloud, "--since", "24h")["site"]["hosts_s"] >= answer["site"]["hosts_s"]
 
@@ -258,5 +262,5 @@ def test_when_a_job_would_start_and_nothing_is_submitted(cloud: Cloud) -> None:
     behind = cloud.json("whatif", *words)
     assert not behind["now"]
     assert behind["forecast"]["sure"] == "by_walltimes"
-    assert 200.0 < behind["forecast"]["start_at"] - behind["at"] <= 300.0
+    assert 200.0 < at(behind["forecast"]["start_at"]) - at(behind["at"]) <= 300.0
     cloud.ok("cancel", job)

@@ -12,6 +12,7 @@ from schemas import reasons as because
 from schemas.config import Department, WebPolicy
 from schemas.releases import Release
 from schemas.requests import InstanceReport
+from schemas.times import exact
 from services.admission.commands import instances
 from services.admission.commands.compose import Caller
 from services.domain.custody.rules import RULES
@@ -195,7 +196,7 @@ def test_an_instance_is_listed_with_its_state_and_the_health_path_of_its_release
     assert department is not None
     told = instances.listed(world.core, department)
     assert [(x.unit, x.state, x.address, x.release, x.health_path, x.drains_until) for x in told.instances] == [
-        ("web.1", "draining", "h:1", 0, "/healthz", 9e9),
+        ("web.1", "draining", "h:1", 0, "/healthz", exact(9e9)),
         ("web.2", "starting", None, 1, "/new", None),
     ]
     assert [one.connections for one in told.instances] == [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import msgspec
@@ -12,6 +13,8 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas import requests as r
 from schemas.config import BatchPolicy, Department
+from schemas.times import exact
+from schemas.units import seconds as seconds_of
 from services.admission.commands import compose, leases
 from services.admission.commands.compose import Caller
 from services.admission.storage.payloads import pack
@@ -33,6 +36,21 @@ def house(hosts: int = 4, **department: Any) -> Fold:
     return world
 
 
+def timed(asked: dict[str, Any]) -> dict[str, Any]:
+    """With the UTC seconds of fields `…_at` as times."""
+    return {key: datetime.fromtimestamp(x, UTC) if key.endswith("_at") else x for key, x in asked.items()}
+
+
+def offer(nodes: int, start: float, end: float) -> r.LeaseOffer:
+    return r.LeaseOffer(nodes=nodes, start_at=exact(start), end_at=exact(end))
+
+
+def seconds(time: str | None) -> float:
+    found = seconds_of(time)
+    assert found is not None
+    return found
+
+
 def ask(
     world: Fold,
     kind: r.LeaseKind = "advance",
@@ -43,7 +61,7 @@ def ask(
     now: float = NOW,
     **asked: Any,
 ) -> f.JobSubmitted:
-    request = r.LeaseCreate(kind=kind, **{"duration_s": 100.0, "nodes": 4, "cores": 4, **asked})
+    request = r.LeaseCreate(kind=kind, **{"duration_s": 100.0, "nodes": 4, "cores": 4, **timed(asked)})
     return leases.create(world.core, caller, dept, request, "job/x", "d", now, drafted)
 
 
@@ -75,10 +93,10 @@ def test_a_collision_is_refused_with_alternatives_that_are_accepted() -> None:
     error = refused(lambda: ask(world, start_at=1950.0))
     assert (error.code, error.field) == ("conflict", "start_at")
     assert error.lease == r.LeaseRefusal(
-        at=2000.0,
+        at=exact(2000.0),
         collides_with=(first,),
-        earliest=r.LeaseOffer(nodes=4, start_at=2100.0, end_at=2200.0),
-        smaller=r.LeaseOffer(nodes=1, start_at=1950.0, end_at=2050.0),
+        earliest=offer(4, 2100.0, 2200.0),
+        smaller=offer(1, 1950.0, 2050.0),
     )
     assert f"collides with lease {first}" in error.message
     assert "the same from 1970-01-01T00:35:00Z" in error.message
@@ -100,7 +118,7 @@ def test_a_deadline_lease_gets_the_earliest_start_that_keeps_it() -> None:
     assert error.field == "deadline_at"
     assert error.lease is not None
     assert error.lease.smaller is None
-    assert error.lease.earliest == r.LeaseOffer(nodes=4, start_at=1140.0, end_at=1240.0)
+    assert error.lease.earliest == offer(4, 1140.0, 1240.0)
     assert refused(lambda: ask(world, "deadline", deadline_at=1099.0)).field == "deadline_at"
 
 
@@ -109,7 +127,7 @@ def test_a_deadline_leaves_time_for_a_smaller_one() -> None:
     take(world, start_at=1040.0, nodes=2)
     error = refused(lambda: ask(world, "deadline", deadline_at=1200.0))
     assert error.lease is not None
-    assert error.lease.smaller == r.LeaseOffer(nodes=2, start_at=1000.0, end_at=1100.0)
+    assert error.lease.smaller == offer(2, 1000.0, 1100.0)
 
 
 def test_immediate_is_now_or_not_at_all() -> None:
@@ -270,7 +288,7 @@ def test_beyond_the_guarantee_there_is_a_warning() -> None:
     within, beyond = take(world, start_at=2000.0, nodes=3), take(world, start_at=2050.0, nodes=1)
     assert leases.warning(world.core, within, NOW) == leases.warning(world.core, beyond, NOW) != ""
     granted = leases.granted(world.core, beyond, None, NOW)
-    assert (granted.start_at, granted.end_at, granted.nodes) == (2050.0, 2150.0, 1)
+    assert (granted.start_at, granted.end_at, granted.nodes) == (exact(2050.0), exact(2150.0), 1)
     assert "may need 4 hosts at a time, and 3 are guaranteed" in granted.warning
     assert leases.warning(world.core, take(world, start_at=3000.0, nodes=3), NOW) == ""
     assert leases.warning(world.core, take(world, "best-effort"), NOW) == ""
@@ -291,10 +309,10 @@ def test_ordinary_jobs_that_may_still_run_are_warned_of() -> None:
 
 
 def extend(
-    world: Fold, name: str, *, caller: Caller = ANN, drafted: tuple[f.Fact, ...] = (), **asked: Any
+    world: Fold, name: str, *, caller: Caller = ANN, drafted: tuple[f.Fact, ...] = (), now: float = NOW, **asked: Any
 ) -> list[Any]:
-    request = r.LeaseExtend(lease=name, **asked)
-    return leases.extend(world.core, caller, request, "d", asked.pop("now", NOW), drafted)
+    request = r.LeaseExtend(lease=name, **timed(asked))
+    return leases.extend(world.core, caller, request, "d", now, drafted)
 
 
 def test_extended_by_and_until() -> None:
@@ -315,10 +333,51 @@ def test_an_extension_that_collides_is_refused_with_the_latest_end() -> None:
     name = take(world, start_at=2000.0, nodes=3)
     other = take(world, start_at=2150.0, nodes=2)
     error = refused(lambda: extend(world, name, by_s=100.0))
-    assert error.lease == r.LeaseRefusal(at=2150.0, collides_with=(other,), latest_end_at=2150.0)
+    assert error.lease == r.LeaseRefusal(at=exact(2150.0), collides_with=(other,), latest_end_at=exact(2150.0))
     assert "until 1970-01-01T00:35:50Z at the latest" in error.message
     world.put(*extend(world, name, until_at=2150.0))
     assert refused(lambda: ask(world, start_at=2140.0, nodes=2)).lease is not None  # the new end counts
+
+
+@pytest.mark.parametrize("now", [1000.0003, 1000.0007, 1_795_699_249.5954, 1_795_699_249.595])
+def test_times_that_an_answer_has_are_accepted_when_they_are_sent_back(now: float) -> None:
+    """Rule 7: they are to the millisecond, and leases begin in between."""
+    world = house()
+    first = take(world, "immediate", nodes=3, now=now)
+    details = refused(lambda: ask(world, "immediate", now=now)).lease
+    assert details is not None
+    assert details.earliest is not None
+    start = seconds(details.earliest.start_at)
+    assert 0.0 <= start - (now + 100.0) < 0.001 + 1e-6
+    take(world, start_at=now + 200.0, now=now)
+    take(world, start_at=start, duration_s=99.9, now=now)
+    end = leases.granted(world.core, first, None, now).end_at
+    assert extend(world, first, until_at=seconds(end), now=now) == []
+
+
+@pytest.mark.parametrize("now", [1000.0003, 1000.0007, 1_795_699_249.5954, 1_795_699_249.595])
+def test_the_latest_end_that_a_refusal_has_is_accepted(now: float) -> None:
+    world = house()
+    name = take(world, "immediate", nodes=3, now=now)
+    take(world, start_at=now + 150.0, nodes=2, now=now)
+    details = refused(lambda: extend(world, name, by_s=100.0, now=now)).lease
+    assert details is not None
+    latest = seconds(details.latest_end_at)
+    assert 0.0 <= now + 150.0 - latest < 0.001 + 1e-6
+    assert extend(world, name, until_at=latest, now=now)[0].walltime_s == pytest.approx(150.0, abs=0.001)
+
+
+def test_an_offset_changes_neither_the_time_nor_the_request() -> None:
+    packed = pack(r.LeaseCreate(kind="immediate", duration_s=60.0).job("held"), "hpc")
+    told = [
+        r.decode(
+            "lease.create", msgspec.json.encode({"kind": "advance", "duration_s": 60, "request": "r", "start_at": x})
+        )
+        for x in ("1970-01-01T00:33:20.000Z", "1970-01-01T02:33:20+02:00")
+    ]
+    assert {leases.digest(one, packed) for one in told} == {leases.digest(told[0], packed)}
+    facts = [leases.create(house().core, ANN, "hpc", one, "job/x", "d", NOW, ()) for one in told]
+    assert [fact.lease for fact in facts] == [f.Lease(kind="advance", start_at=2000.0)] * 2
 
 
 def test_hosts_lost_since_do_not_take_back_what_was_promised() -> None:
@@ -367,10 +426,10 @@ def test_what_has_ended_is_not_extended() -> None:
     [
         ({"kind": "advance"}, "start_at"),
         ({"kind": "deadline"}, "deadline_at"),
-        ({"kind": "immediate", "start_at": 5}, "start_at"),
-        ({"kind": "best-effort", "deadline_at": 5}, "deadline_at"),
-        ({"kind": "advance", "start_at": 5, "deadline_at": 500}, "deadline_at"),
-        ({"kind": "deadline", "start_at": 5, "deadline_at": 60}, "deadline_at"),
+        ({"kind": "immediate", "start_at": exact(5)}, "start_at"),
+        ({"kind": "best-effort", "deadline_at": exact(5)}, "deadline_at"),
+        ({"kind": "advance", "start_at": exact(5), "deadline_at": exact(500)}, "deadline_at"),
+        ({"kind": "deadline", "start_at": exact(5), "deadline_at": exact(60)}, "deadline_at"),
         ({"kind": "immediate", "name": "a\nb"}, "name"),
         ({"kind": "sometime"}, "kind"),
         ({"kind": "immediate", "duration_s": 0}, "duration_s"),
@@ -383,7 +442,7 @@ def test_a_request_that_says_no_time_or_two(asked: dict[str, Any], field: str) -
 
 
 def test_by_how_much_or_until_when_but_not_both() -> None:
-    for asked in ({}, {"by_s": 1, "until_at": 2}):
+    for asked in ({}, {"by_s": 1, "until_at": exact(2)}):
         with pytest.raises(r.Malformed):
             r.decode("lease.extend", msgspec.json.encode({"lease": "1", **asked}))
 
@@ -394,13 +453,14 @@ def test_without_a_script_the_machines_are_held() -> None:
     assert msgspec.structs.replace(bare, argv=("true",)).job("held").script is None
     packed = pack(bare.job("held"), "hpc")
     named = msgspec.structs.replace(bare, request="r")
-    digests = {leases.digest(x, packed) for x in (named, msgspec.structs.replace(named, start_at=5.0))}
+    later = msgspec.structs.replace(named, **timed({"start_at": 5.0}))
+    digests = {leases.digest(x, packed) for x in (named, later)}
     assert len(digests) == 2
     assert leases.digest(bare, packed) == ""
 
 
 def test_a_refusal_is_read_by_programs_too() -> None:
-    details = r.LeaseRefusal(at=5.0, collides_with=("1",))
+    details = r.LeaseRefusal(at=exact(5.0), collides_with=("1",))
     told = msgspec.json.decode(r.encode(Refused("conflict", "no", "start_at", details).problem()))
     assert told["lease"]["collides_with"] == ["1"]
     assert "lease" not in msgspec.json.decode(r.encode(Refused("conflict", "no").problem()))
@@ -435,7 +495,7 @@ def test_an_immediate_lease_is_refused_where_others_run_jobs_on_the_hosts() -> N
     jobs = run_elsewhere(world, "h3", "h4", "h5", "h6", "h7")
     error = refused(lambda: ask(world, "immediate", nodes=5))
     assert (error.code, error.field) == ("conflict", "kind")
-    assert error.lease == r.LeaseRefusal(at=NOW, smaller=r.LeaseOffer(nodes=3, start_at=NOW, end_at=NOW + 100))
+    assert error.lease == r.LeaseRefusal(at=exact(NOW), smaller=offer(3, NOW, NOW + 100))
     assert "hpc holds 3 hosts, bio has 5 hosts in use" in error.message
     assert "possible instead: 3 nodes from" in error.message
     take(world, nodes=5, start_at=2000.0)  # in time it may be otherwise
@@ -469,7 +529,7 @@ def test_what_is_offered_instead_of_an_immediate_lease_has_its_hosts_too() -> No
     take(world, start_at=NOW + 50, nodes=2)
     error = refused(lambda: ask(world, "immediate", nodes=7))
     assert error.lease is not None
-    assert error.lease.smaller == r.LeaseOffer(nodes=3, start_at=NOW, end_at=NOW + 100)
+    assert error.lease.smaller == offer(3, NOW, NOW + 100)
     take(world, "immediate", nodes=3)
 
 

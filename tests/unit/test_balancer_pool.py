@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from phoenix.balance.feed import Listed
 from phoenix.balance.reporter import Report
 from phoenix.local.balancer.pool import Instance, Pool
@@ -85,7 +87,14 @@ def test_an_audit_adds_drains_and_spares_what_is_newer_than_its_question() -> No
     pool = pool_of("web.1", "web.2", "web.5")
     pool.began("web.9", 1, ["127.0.0.1:9009"], now=20.0)
     listed = [
-        Listed(unit="web.2", attempt=1, address="127.0.0.1:9001", state="draining", cores=2.0, drains_until=99.0),
+        Listed(
+            unit="web.2",
+            attempt=1,
+            address="127.0.0.1:9001",
+            state="draining",
+            cores=2.0,
+            drains_until=datetime.fromtimestamp(99.0, UTC),
+        ),
         Listed(unit="web.3", attempt=1, address="127.0.0.1:9002", state="running", cores=2.0, health_path="/new"),
         Listed(unit="web.4", attempt=1, state="starting"),
         Listed(unit="web.5", attempt=1, state="draining"),  # over: only its VM runs off

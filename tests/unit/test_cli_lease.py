@@ -15,6 +15,7 @@ from phoenix.cli.completion import candidates
 from phoenix.cli.errors import CliError
 from phoenix.cli.http import Response, refusal
 from schemas.problems import LeaseOffer, LeaseRefusal, problem
+from schemas.times import exact
 from services.domain.text import sentence
 
 NOW = units.seconds("2026-02-03T12:00:00+00:00")
@@ -49,7 +50,7 @@ def test_instants_as_people_write_them(text: str, instant: str) -> None:
     assert units.iso(units.parse_instant(text, NOW or 0.0)) == instant
 
 
-@pytest.mark.parametrize("text", ["soon", "+soon", "25:00", "2026-13-01", ""])
+@pytest.mark.parametrize("text", ["soon", "+soon", "25:00", "2026-13-01", "", "9999-12-31T23:59:59.1Z"])
 def test_what_is_no_instant_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="is no time"):
         units.parse_instant(text, 0.0)
@@ -58,7 +59,7 @@ def test_what_is_no_instant_is_said(text: str) -> None:
 def test_a_lease_without_a_script() -> None:
     made = request("--nodes", "2", "--start", "+10m", "--duration", "45m", "--memory", "1G")
     assert (made["kind"], made["nodes"], made["cores"], made["memory_mb"]) == ("advance", 2, 1, 1024)
-    assert (made["start_at"], made["duration_s"], made["deadline_at"]) == ((NOW or 0.0) + 600, 2700.0, None)
+    assert (made["start_at"], made["duration_s"], made["deadline_at"]) == ("2026-02-03T12:10:00.000Z", 2700.0, None)
     assert (made["script"], made["environment"], made["name"]) == (None, {}, "lease")
     assert made["request"] != request("--immediate", "--duration", "1m")["request"]
 
@@ -181,12 +182,12 @@ def test_its_beginning_and_its_end_as_sentences() -> None:
 
 
 def test_a_refusal_brings_its_alternatives(capsys: pytest.CaptureFixture[str]) -> None:
-    offer = LeaseOffer(nodes=1, start_at=120.0, end_at=180.0)
-    refused = problem("conflict", "start_at: no", "start_at", lease=LeaseRefusal(at=60.0, earliest=offer))
+    offer = LeaseOffer(nodes=1, start_at=exact(120.0), end_at=exact(180.0))
+    refused = problem("conflict", "start_at: no", "start_at", lease=LeaseRefusal(at=exact(60.0), earliest=offer))
     found = refusal(Response(409, {}, msgspec.json.encode(refused)))
     assert (found.code, found.message) == (1, "start_at: no")
     assert found.answer is not None
-    assert lease._in_utc(found.answer)["lease"]["earliest"]["start_at"] == "1970-01-01T00:02:00Z"
+    assert found.answer["lease"]["earliest"]["start_at"] == "1970-01-01T00:02:00.000Z"
     assert isinstance(found.__reduce__()[0](*found.__reduce__()[1]), CliError)
 
 

@@ -67,7 +67,7 @@ def test_what_belongs_to_a_type_is_read() -> None:
     wrong = refusal(422, {}, problem("invalid", field="tasks"))
     assert isinstance(wrong, Invalid)
     assert (wrong.field, wrong.code) == ("tasks", "invalid")
-    offer = {"at": 1.0, "latest_end_at": 9.0}
+    offer = {"at": "2026-01-31T12:00:00.000Z", "latest_end_at": "2026-01-31T13:00:00.000Z"}
     collides = refusal(409, {}, problem("conflict", lease=offer))
     assert isinstance(collides, Conflict)
     assert collides.lease == offer

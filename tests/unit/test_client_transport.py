@@ -361,7 +361,7 @@ def line(id_: str) -> bytes:
         "id": id_,
         "position": position,
         "index": index,
-        "at": 5.0,
+        "at": "1970-01-01T00:00:05.000Z",
         "kind": "job.held",
         "department": "hpc",
     }

@@ -19,6 +19,7 @@ from phoenix.cli.__main__ import main
 from phoenix.cli.errors import CliError
 from schemas import problems, requests
 from schemas.problems import KINDS, Code, LeaseRefusal, Problem, is_problem, problem, problem_in
+from schemas.times import exact
 from services.admission.answers import HttpError, errors_as_answers, gone
 from services.admission.http.door import refuse_unknown
 from services.admission.http.routes import ROUTES, Route
@@ -62,7 +63,7 @@ def test_every_code_has_a_kind_and_no_status_has_two_codes() -> None:
 
 @pytest.mark.parametrize("code", KINDS)
 def test_a_problem_is_read_back_from_either_encoding_and_known_by_its_type(code: Code) -> None:
-    lease = LeaseRefusal(at=1.0, collides_with=("17",))
+    lease = LeaseRefusal(at=exact(1.0), collides_with=("17",))
     made = problem(code, "no", "jobs[1]", lease=lease, oldest=7)
     assert (made.type, made.status) == (f"urn:phoenix:problem:{code}", KINDS[code].status)
     assert (made.retry_after_s is not None) is (made.status in (429, 503))

@@ -9,6 +9,7 @@ import pytest
 
 from schemas import requests as r
 from schemas.releases import HEALTH_PATH_MAX, IMAGE_MAX
+from schemas.times import exact
 
 
 def refused(kind: str, payload: dict[str, Any]) -> str | None:
@@ -81,15 +82,15 @@ def test_what_a_program_is_started_with_fits_into_what_the_kernel_takes() -> Non
 
 
 LEASE: dict[str, Any] = {"duration_s": 60}
-AT, BY = {"start_at": 100}, {"deadline_at": 160}
+AT, BY = {"start_at": exact(100)}, {"deadline_at": exact(160)}
 LEASES: list[tuple[dict[str, Any], str | None]] = [
     ({"kind": "advance", **AT}, None),
     ({"kind": "advance"}, "start_at"),
-    ({"kind": "advance", "start_at": 0}, None),
+    ({"kind": "advance", "start_at": exact(0)}, None),
     ({"kind": "advance", **AT, **BY}, "deadline_at"),
     ({"kind": "deadline", **BY}, None),
     ({"kind": "deadline", **AT, **BY}, None),  # just as long as it lasts
-    ({"kind": "deadline", **AT, "deadline_at": 159.5}, "deadline_at"),
+    ({"kind": "deadline", **AT, "deadline_at": exact(159.5)}, "deadline_at"),
     ({"kind": "deadline", **AT}, "deadline_at"),
     ({"kind": "deadline"}, "deadline_at"),
     *(({"kind": kind}, None) for kind in ("immediate", "best-effort")),
@@ -125,9 +126,9 @@ def test_a_lease_that_brings_no_program_is_held(script: str | None, argv: tuple[
 
 OTHERS: list[tuple[str, dict[str, Any], str | None]] = [
     ("lease.extend", {"lease": "1", "by_s": 1}, None),
-    ("lease.extend", {"lease": "1", "until_at": 0}, None),
+    ("lease.extend", {"lease": "1", "until_at": exact(0)}, None),
     ("lease.extend", {"lease": "1"}, "until_at"),
-    ("lease.extend", {"lease": "1", "by_s": 1, "until_at": 1}, "until_at"),
+    ("lease.extend", {"lease": "1", "by_s": 1, "until_at": exact(1)}, "until_at"),
     ("host.cordon", {"host": "h", "reason": "a fan"}, None),
     ("host.drain", {"host": "h", "reason": "a\tb"}, "reason"),
     ("host.drain", {"host": "h", "deadline_s": 0}, None),

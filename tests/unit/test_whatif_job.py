@@ -15,6 +15,7 @@ from schemas import reasons as because
 from schemas.config import BatchPolicy, CloudConfig, Quality
 from schemas.requests import JobSubmit
 from schemas.start_estimate import Foreseen, JobForeseen, JobsForeseen, Sure
+from schemas.times import exact
 from schemas.validation import Malformed
 from services.admission.commands.whatif import Foretelling, changes
 from services.scheduler.lookahead.looks import WAITING_MAX, Busy, Looks
@@ -163,7 +164,8 @@ async def test_only_what_starts_earlier_is_told_the_earliest_first(
     fold.adopt(CloudConfig(name="c1", departments=(batch("hpc"),)))
     fold.host("h1", 4, 4096)
     found = await foretelling(fold, starts).foretell(ANN, "hpc", JobSubmit(script="true", walltime_s=600.0))
-    assert found.forecast.start_at == starts["t600"]
+    assert found.forecast.start_at == (None if starts["t600"] is None else exact(starts["t600"]))
+    assert found.at == exact(100.0)
     assert [(each.field, each.value) for each in found.variants] == told
 
 
@@ -179,11 +181,20 @@ async def test_what_a_grace_costs_a_claim_is_told_as_when_it_is_submitted() -> N
 
 def forecast(start_at: float | None, *hosts: str, code: str = "by_walltimes", **params: object) -> dict[str, Any]:
     sure = "cannot_say" if start_at is None else "by_walltimes"
-    return {"start_at": start_at, "hosts": list(hosts), "sure": sure, "why": {"code": code, **params}}
+    at = None if start_at is None else exact(start_at)
+    return {"start_at": at, "hosts": list(hosts), "sure": sure, "why": {"code": code, **params}}
 
 
 def answer(**fields: Any) -> dict[str, Any]:
-    base = {"department": "hpc", "at": 1_000_000.0, "now": False, "units": 1, "nodes": 2, "cores": 4, "memory_mb": 256}
+    base = {
+        "department": "hpc",
+        "at": exact(1_000_000.0),
+        "now": False,
+        "units": 1,
+        "nodes": 2,
+        "cores": 4,
+        "memory_mb": 256,
+    }
     return {**base, "walltime_s": 600.0, "last": None, "variants": [], **fields}
 
 

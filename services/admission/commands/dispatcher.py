@@ -171,7 +171,7 @@ class Desk:
         return leases.granted(self._core, made.job, request, self._shell.now())
 
     async def _extend_lease(self, caller: Caller, _dept: str, request: r.LeaseExtend) -> r.LeaseGranted:
-        digest = digest_of((request.lease, request.by_s, request.until_at)) if request.request else ""
+        digest = digest_of((request.lease, request.by_s, request.until_s)) if request.request else ""
 
         def facts(now: float, drafted: Sequence[Fact]) -> list[Fact]:
             if self._core.answered(caller.user, request.request) is not None:

@@ -29,6 +29,7 @@ from schemas.config import Department, WebPolicy
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.releases import Release, connections
+from schemas.times import exact
 from services.admission.commands import releases
 from services.admission.commands.compose import Caller, department_for, refuse_word
 from services.admission.core.admission import AdmissionCore, Reported
@@ -76,7 +77,7 @@ def _live(core: AdmissionCore, web: WebPolicy, name: str) -> r.Instance:
         host=unit.hosts[0],
         cores=unit.size.cores,
         release=unit.release,
-        drains_until=unit.drains_until,
+        drains_until=None if unit.drains_until is None else exact(unit.drains_until),
         health_path=content.health_path,
         connections=connections(web.connections_per_instance, content.command),
     )

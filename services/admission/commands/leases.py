@@ -16,13 +16,15 @@ Rules
   5. A slot is free again when its lease has ended or was cancelled, and past its end in any case.
   6. A refusal names the time from which it collides, the other lease, and what would be accepted: the same later, and fewer
      nodes then.
+  7. Answers have times to the millisecond.  One that is sent back is accepted: a start that is offered is rounded up, the
+     latest end down, and an end less than a millisecond away from the present one is that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -33,6 +35,7 @@ from schemas.dimensions import DIMENSIONS, words
 from schemas.facts import Fact
 from schemas.ids import JOB
 from schemas.size import size_of
+from schemas.times import MILLISECOND_S, exact, not_after, not_before
 from schemas.units import count
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
@@ -65,7 +68,7 @@ done
 
 def digest(asked: r.LeaseCreate, packed: Packed) -> str:
     """Of all that is asked, its own id left out."""
-    return digest_of((packed.digest, asked.kind, asked.start_at, asked.deadline_at)) if asked.request else ""
+    return digest_of((packed.digest, asked.kind, asked.start_s, asked.deadline_s)) if asked.request else ""
 
 
 def create(
@@ -88,7 +91,7 @@ def create(
     if asked.kind == "best-effort":
         return msgspec.structs.replace(job, lease=f.Lease(kind=asked.kind), best_effort=True)
     start_at = _start(core, department, job, asked, now, drafted)
-    lease = f.Lease(kind=asked.kind, start_at=start_at, deadline_at=asked.deadline_at or 0.0)
+    lease = f.Lease(kind=asked.kind, start_at=start_at, deadline_at=asked.deadline_s or 0.0)
     # Whatever its quality of service says: a time of its own is kept.
     return msgspec.structs.replace(job, lease=lease, best_effort=False)
 
@@ -137,21 +140,22 @@ def _start(
 
 def _window(asked: r.LeaseCreate, now: float, skew_max_s: float) -> tuple[float, float]:
     """The earliest and the latest start that would do.  Raises `Refused`."""
-    if asked.start_at is not None and asked.start_at < now - skew_max_s:
-        raise Refused("invalid", f"start_at: {utc(asked.start_at)} has passed; it is {utc(now)}", "start_at")
-    start = max(asked.start_at or now, now)
-    field, last = ("start_at", start) if asked.deadline_at is None else ("deadline_at", asked.deadline_at)
+    start_s, deadline_s = asked.start_s, asked.deadline_s
+    if start_s is not None and start_s < now - skew_max_s:
+        raise Refused("invalid", f"start_at: {utc(start_s)} has passed; it is {utc(now)}", "start_at")
+    start = max(start_s or now, now)
+    field, last = ("start_at", start) if deadline_s is None else ("deadline_at", deadline_s)
     if last > now + HORIZON_S:
         message = (
             f"{field}: {utc(last)} is more than {HORIZON_S / 86400:g} days ahead: the hosts of that time are unknown"
         )
         raise Refused("invalid", message, field)
-    if asked.deadline_at is None:
+    if deadline_s is None:
         return start, start
-    if asked.deadline_at - asked.duration_s < start:
+    if deadline_s - asked.duration_s < start:
         over = utc(start + asked.duration_s)
         raise Refused("invalid", f"deadline_at: it would be over at {over} at the earliest", "deadline_at")
-    return start, asked.deadline_at - asked.duration_s
+    return start, deadline_s - asked.duration_s
 
 
 # ------------------------------------------------------------------------------------------------------------ timetable
@@ -231,6 +235,21 @@ def _hosts_at(slots: Sequence[Slot], at: float) -> int:
 # -------------------------------------------------------------------------------------------------------------- refusals
 
 
+class _Offer(NamedTuple):
+    """What would be accepted; `start` in UTC seconds."""
+
+    nodes: int
+    start: float
+    lasts_s: float
+
+    @property
+    def end(self) -> float:
+        return self.start + self.lasts_s
+
+    def shown(self) -> r.LeaseOffer:
+        return r.LeaseOffer(nodes=self.nodes, start_at=not_before(self.start), end_at=exact(self.end))
+
+
 def _refusal(
     department: Department, table: Timetable, wanted: Slot, start_max: float, asked: r.LeaseCreate, nodes_max: int
 ) -> Refused:
@@ -241,15 +260,12 @@ def _refusal(
         return _too_large(department, table, wanted)
     lasts_s = wanted.end - wanted.start
     nodes, start = _smaller(table, wanted, start_max, nodes_max)
-    smaller = r.LeaseOffer(nodes=nodes, start_at=start, end_at=start + lasts_s) if nodes else None
+    smaller = _Offer(nodes, start, lasts_s) if nodes else None
     later = table.earliest(wanted, FOREVER)
-    earliest = None
-    if later is not None:
-        earliest = r.LeaseOffer(nodes=wanted.part.nodes, start_at=later, end_at=later + lasts_s)
+    earliest = None if later is None else _Offer(wanted.part.nodes, later, lasts_s)
     field = {"advance": "start_at", "deadline": "deadline_at"}.get(asked.kind, "kind")
     message = f"{field}: {_collides(collision)}; {_instead(earliest, smaller)}"
-    details = r.LeaseRefusal(at=collision.at, collides_with=collision.leases, earliest=earliest, smaller=smaller)
-    return Refused("conflict", message, field, details)
+    return Refused("conflict", message, field, _details(collision.at, collision.leases, earliest, smaller))
 
 
 def _too_few_now(wanted: Slot, found: immediate_lease.Standing) -> Refused:
@@ -257,10 +273,10 @@ def _too_few_now(wanted: Slot, found: immediate_lease.Standing) -> Refused:
     part = wanted.part
     needs = f"{count(part.nodes, 'host')} with room for {words(part.size)}"
     message = f"kind: it needs {needs} now, and there {'is' if found.able == 1 else 'are'} {found.able or 'none'}"
-    smaller = r.LeaseOffer(nodes=found.able, start_at=wanted.start, end_at=wanted.end) if found.able else None
+    smaller = _Offer(found.able, wanted.start, wanted.end - wanted.start) if found.able else None
     ways = f"{_instead(None, smaller)}, or" if smaller else "possible instead:"
     instead = f"{ways} a time to come (start_at, deadline_at), or best-effort"
-    details = r.LeaseRefusal(at=wanted.start, collides_with=found.leases, smaller=smaller)
+    details = _details(wanted.start, found.leases, None, smaller)
     return Refused("conflict", f"{message}: {', '.join(found.blockers)}; {instead}", "kind", details)
 
 
@@ -288,13 +304,24 @@ def _collides(collision: Collision) -> str:
     return f"at {utc(collision.at)} it collides with {'lease' if len(collision.leases) == 1 else 'leases'} {with_whom}"
 
 
-def _instead(earliest: r.LeaseOffer | None, smaller: r.LeaseOffer | None) -> str:
+def _details(
+    at: float, collides_with: tuple[str, ...], earliest: _Offer | None, smaller: _Offer | None
+) -> r.LeaseRefusal:
+    return r.LeaseRefusal(
+        at=exact(at),
+        collides_with=collides_with,
+        earliest=None if earliest is None else earliest.shown(),
+        smaller=None if smaller is None else smaller.shown(),
+    )
+
+
+def _instead(earliest: _Offer | None, smaller: _Offer | None) -> str:
     ways = []
     if earliest is not None:
-        ways.append(f"the same from {utc(earliest.start_at)} to {utc(earliest.end_at)}")
+        ways.append(f"the same from {utc(earliest.start)} to {utc(earliest.end)}")
     if smaller is not None:
         size = f"{smaller.nodes} node{'s' if smaller.nodes > 1 else ''}"
-        ways.append(f"{size} from {utc(smaller.start_at)} to {utc(smaller.end_at)}")
+        ways.append(f"{size} from {utc(smaller.start)} to {utc(smaller.end)}")
     return f"possible instead: {', or '.join(ways)}" if ways else "nothing smaller or later would fit either"
 
 
@@ -360,12 +387,14 @@ def _field(asked: r.LeaseExtend) -> str:
 
 def _wanted_s(asked: r.LeaseExtend, lease: f.Lease, lasts_s: float) -> float:
     """How long it is to last in all."""
-    if asked.until_at is None:
+    if asked.until_s is None:
         return lasts_s + (asked.by_s or 0.0)
     if not lease.local:
         message = f"until_at: the start of best-effort lease {asked.lease} is unknown: give a duration"
         raise Refused("invalid", message, "until_at")
-    wanted_s = asked.until_at - lease.start_at
+    wanted_s = asked.until_s - lease.start_at
+    if abs(wanted_s - lasts_s) < MILLISECOND_S:
+        return lasts_s  # rule 7
     if wanted_s < lasts_s:
         message = f"until_at: it lasts until {utc(lease.start_at + lasts_s)} already, and a lease is not shortened"
         raise Refused("invalid", f"{message}: cancel it when it is no longer needed", "until_at")
@@ -391,7 +420,7 @@ def _refuse_collision(
         return
     field, latest = _field(asked), collision.at
     message = f"{field}: {_collides(collision)}; it can last until {utc(latest)} at the latest"
-    details = r.LeaseRefusal(at=collision.at, collides_with=collision.leases, latest_end_at=latest)
+    details = r.LeaseRefusal(at=exact(latest), collides_with=collision.leases, latest_end_at=not_after(latest))
     raise Refused("conflict", message, field, details)
 
 
@@ -406,7 +435,7 @@ def granted(core: AdmissionCore, name: str, asked: r.LeaseCreate | None, now: fl
         lease=name,
         kind=job.lease.kind,
         nodes=job.nodes,
-        start_at=start,
-        end_at=None if start is None else start + job.walltime_s,
+        start_at=None if start is None else exact(start),
+        end_at=None if start is None else exact(start + job.walltime_s),
         warning=warning(core, name, now),
     )

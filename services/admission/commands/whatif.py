@@ -29,6 +29,7 @@ from schemas.problems import problem_in
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from schemas.size import size_of
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
+from schemas.times import exact
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import AdmissionCore
@@ -60,13 +61,13 @@ class Foretelling:
         if main.first is None:
             raise Refused("unavailable", f"the scheduler of {dept} has no answer yet: try again")
         told = [
-            (name, value, _forecast(found.first))
+            (name, value, found.first)
             for ((name, value, _), _), found in zip(variants, answer.found[1:], strict=True)
             if found.first is not None and _earlier(found.first, main.first)
         ]
         return Foretold(
             department=dept,
-            at=answer.at,
+            at=exact(answer.at),
             now=answer.now,
             units=len(job.array) or 1,
             nodes=job.nodes,
@@ -79,8 +80,8 @@ class Foretelling:
             forecast=_forecast(main.first),
             last=_forecast(main.last) if job.array and main.last is not None else None,
             variants=tuple(
-                Variant(field=name, value=value, forecast=forecast)
-                for name, value, forecast in sorted(told, key=lambda each: each[2].start_at or 0.0)
+                Variant(field=name, value=value, forecast=_forecast(first))
+                for name, value, first in sorted(told, key=lambda each: each[2].start_at or 0.0)
             ),
         )
 
@@ -153,7 +154,8 @@ def changes(request: r.JobSubmit, job: f.JobSubmitted, policy: BatchPolicy) -> I
 
 
 def _forecast(found: Foreseen) -> Forecast:
-    return Forecast(start_at=found.start_at, hosts=found.hosts, sure=found.sure, why=found.because)
+    start_at = None if found.start_at is None else exact(found.start_at)
+    return Forecast(start_at=start_at, hosts=found.hosts, sure=found.sure, why=found.because)
 
 
 def _earlier(one: Foreseen, other: Foreseen) -> bool:

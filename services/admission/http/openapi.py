@@ -20,6 +20,7 @@ from schemas import requests as r
 from schemas.descriptions import schema_components
 from schemas.problems import Problem
 from schemas.reads import READS, Read
+from schemas.times import as_sent
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
 from services.admission.http.routes import ROUTES, Parameter, Route
@@ -73,7 +74,8 @@ def _document() -> dict[str, Any]:
             "title": "Phoenix Cloud",
             "version": "1",
             "description": "Requests and reads of people and programs, and the calls of VMs (/v1/guest/…, "
-            "docs/reference/guests.md). Times are RFC 3339 in UTC, durations seconds.",
+            "docs/reference/guests.md). Times are RFC 3339: in UTC and to the millisecond in answers, with any offset in "
+            "requests; facts and reasons have UTC seconds. Durations are seconds.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],
@@ -217,17 +219,17 @@ def _answer(route: Route) -> dict[str, Any]:
 
 def _asked_example(route: Route) -> dict[str, Any]:
     if route.kind:
-        shown = msgspec.to_builtins(examples.REQUESTS[route.kind])
+        shown = as_sent(examples.REQUESTS[route.kind])
         shown.pop(_named_by_paths().get(r.REQUESTS[route.kind][0].__name__, ""), None)
         return {"example": shown}
     names = {cls.__name__: name for name, cls in signals.SIGNALS.items()}
-    shown = {names[body]: {"value": msgspec.to_builtins(examples.SIGNALS[names[body]])} for body in route.bodies}
+    shown = {names[body]: {"value": as_sent(examples.SIGNALS[names[body]])} for body in route.bodies}
     return {"examples": shown} if shown else {}
 
 
 def _answer_example(route: Route) -> dict[str, Any]:
     answered = r.REQUESTS[route.kind][1] if route.kind else None
-    return next(({"example": msgspec.to_builtins(one)} for one in examples.REPLIES if type(one) is answered), {})
+    return next(({"example": as_sent(one)} for one in examples.REPLIES if type(one) is answered), {})
 
 
 def _errors(*statuses: int) -> dict[str, Any]:
