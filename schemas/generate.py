@@ -18,6 +18,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -144,9 +145,15 @@ def render(made: Mapping[str, Any]) -> str:
     return json.dumps(made, indent=2, ensure_ascii=False) + "\n"
 
 
+@cache
+def texts() -> dict[str, str]:
+    """The same as the files have them."""
+    return {name: render(made) for name, made in documents().items()}
+
+
 def stale(directory: Path = DIRECTORY) -> list[str]:
     """Names of files in `directory` that are not what the types say: different, missing, or left over."""
-    wanted = {name: render(made) for name, made in documents().items()}
+    wanted = texts()
     found = {path.name: path.read_text(encoding="utf-8") for path in directory.glob("*.json")}
     return sorted(name for name in {**wanted, **found} if wanted.get(name) != found.get(name))
 
@@ -161,11 +168,11 @@ def main(arguments: list[str] | None = None) -> int:
         for name in names:
             print(f"schemas/{name} differs from the types: run python -m schemas.generate", file=sys.stderr)
         return 1 if names else 0
-    made = documents()
+    made = texts()
     for name in names:
         path = options.directory / name
         if name in made:
-            path.write_text(render(made[name]), encoding="utf-8")
+            path.write_text(made[name], encoding="utf-8")
         else:
             path.unlink()
         print(f"schemas/{name}")

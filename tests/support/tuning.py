@@ -48,8 +48,8 @@ def swf(count: int, step: int = 37) -> str:
 
 def written(directory: Path, space: str = SPACE) -> list[str]:
     """The files, and the words of `phoenix tune` that name them."""
-    (directory / "own.swf").write_text(swf(60))
-    (directory / "other.swf").write_text(swf(80, step=53))
+    (directory / "own.swf").write_text(swf(40))
+    (directory / "other.swf").write_text(swf(50, step=53))
     rows = [f"1998-06-07 00:{minute:02}:00,{requests}" for minute, requests in enumerate(MINUTES)]
     (directory / "own.csv").write_text("\n".join(["minute_gmt,requests", *rows, ""]))
     (directory / "space.toml").write_text(space)

@@ -125,6 +125,7 @@ def test_what_no_test_notices_survives_and_nothing_else(toy: Toy) -> None:
     assert f"killed by: a test that failed {MUTANTS - 9}, a test that did not end 2" in said
 
 
+@pytest.mark.long
 def test_a_run_goes_on_where_the_last_one_ended_and_tries_again_what_may_have_changed(toy: Toy) -> None:
     toy.run()
     before = toy.tried()
@@ -141,6 +142,7 @@ def test_a_run_goes_on_where_the_last_one_ended_and_tries_again_what_may_have_ch
     toy.write("test_toy.py", TESTS)
 
 
+@pytest.mark.long
 def test_an_equivalent_is_not_counted_and_one_that_is_stale_or_not_equivalent_is_refused(toy: Toy) -> None:
     toy.write("equal.toml", entry("Desk.days", "while left > 0:", "while left > 1:"))
     code, said = toy.run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.workers import LONG_S, ROOT, Scheduling, seconds, unit_of
+from tests.support.workers import LONG_S, ROOT, Scheduling, seconds, unit_of, waits
 
 CLOUD = "tests/integration/test_up_usage.py"
 ALONE = "tests/integration/test_up_site.py"
@@ -38,7 +38,7 @@ def test_the_longest_come_first_and_those_that_wait_go_beside_those_that_compute
     while left:
         scheduling.workqueue = dict.fromkeys(left)  # type: ignore[assignment]
         order.append(scheduling._next())
-        scheduling._begun[order[-1].startswith("tests/integration/")] += seconds(order[-1])
+        scheduling._begun[waits(order[-1])] += seconds(order[-1])
         left.remove(order[-1])
     assert order[0] == CLOUD
     assert order[1] == computing[0]
