@@ -1,6 +1,6 @@
 """Side by side with AccaSim 1.1.3, a simulator of batch dispatching: the same log, the same policy, CPU seconds.
 
-    python -m benchmarks.accasim [--large] [--log SDSC.swf] [--order first-fit|fcfs] [--repeat 3] [--json]
+    python -m benchmarks.accasim [--generated 10000] [--large] [--log SDSC.swf] [--order first-fit|fcfs] [--repeat 3] [--json]
 
 Each case is one log in Standard Workload Format that both read from the same file, each in a process of its own, one after the
 other, `--repeat` times; the median counts.  AccaSim gets an environment of its own under `.tools/accasim` (from PyPI, at first
@@ -112,13 +112,13 @@ def medians(answers: list[dict[str, Any]]) -> dict[str, float]:
     }
 
 
-def cases(log: Path | None, large: bool, repeat: int) -> list[Case]:
+def cases(log: Path | None, count: int, large: bool, repeat: int) -> list[Case]:
     found = []
     if log is not None and log.exists():
         found.append(Case("14 days of SDSC Blue", sdsc(log), SDSC_NODES, repeat, 3.0))
     else:
         print("no log of SDSC Blue: give one with --log", file=sys.stderr)
-    found.append(Case("generated", generated(10_000, GENERATED_NODES), GENERATED_NODES, repeat, None))
+    found.append(Case("generated", generated(count, GENERATED_NODES), GENERATED_NODES, repeat, None))
     if large:
         found.append(Case("generated", generated(100_000, GENERATED_NODES), GENERATED_NODES, 1, 10.0))
     return found
@@ -154,6 +154,7 @@ def show(results: list[dict[str, Any]]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=Path, default=SDSC, help="the 14 days of SDSC Blue")
+    parser.add_argument("--generated", type=int, default=10_000, metavar="N", help="generated jobs")
     parser.add_argument("--large", action="store_true", help="100,000 jobs too: minutes")
     parser.add_argument("--order", choices=["first-fit", "fcfs"], default="first-fit")
     parser.add_argument("--repeat", type=int, default=3)
@@ -162,7 +163,8 @@ def main() -> None:
     python = environment()
     with tempfile.TemporaryDirectory(prefix="phoenix-bench-") as scratch:
         results = [
-            compare(case, given.order, python, Path(scratch)) for case in cases(given.log, given.large, given.repeat)
+            compare(case, given.order, python, Path(scratch))
+            for case in cases(given.log, given.generated, given.large, given.repeat)
         ]
     if given.json:
         print(json.dumps(results, indent=2))

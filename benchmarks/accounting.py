@@ -32,7 +32,7 @@ class Without(MonitorCore):
     """The read model as it would be without accounting."""
 
     def _fold(self, fact: f.Fact, meta: Meta) -> None:
-        self.accounting.apply = _nothing  # type: ignore[method-assign]
+        self.accounting.apply = _nothing  # type: ignore[method-assign, assignment]
         super()._fold(fact, meta)
 
 

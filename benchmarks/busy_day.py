@@ -42,6 +42,9 @@ class BusyDay:
     """`jobs`: not over at any time, as many of them running as the hosts of hpc have cores."""
 
     def __init__(self, hosts: int, jobs: int, web: int) -> None:
+        least = CORES * (hosts - web)
+        if jobs < least:
+            raise SystemExit(f"{jobs} jobs are too few: {hosts} hosts, {web} of them of web, run {least}")
         self.hosts = [f"h{n:04d}" for n in range(hosts)]
         self.jobs, self.web_hosts = jobs, web
         self.waiting: deque[str] = deque()

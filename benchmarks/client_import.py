@@ -1,10 +1,11 @@
 """How long importing the client library takes: processor time of fresh processes, beside Python's own start.
 
-.venv/bin/python benchmarks/client_import.py [RUNS]
+python -m benchmarks.client_import [--runs 15]
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -24,11 +25,14 @@ def measured_ms(code: str) -> float:
     return float(done.stdout) * 1000
 
 
-def main(runs: int) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=RUNS)
+    runs = parser.parse_args().runs
     for code in IMPORTS:
         found = sorted(measured_ms(code) for _ in range(runs + 1))[:-1]  # the first one compiles
         print(f"{statistics.median(found):6.1f} ms (fastest {found[0]:.1f})  {code}")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else RUNS)
+    main()

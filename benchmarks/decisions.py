@@ -183,7 +183,7 @@ def _model(jobs: int, hosts: int) -> list[LogJob]:
 
 def policy_of(order: str) -> BatchPolicy:
     services = dict.fromkeys(SERVICES, 1.0) if order == "svmsched" else {}
-    return BatchPolicy(order=order, services=services, walltime_max_s=WALLTIME_MAX_S)  # type: ignore[arg-type]
+    return BatchPolicy(order=order, services=services, walltime_max_s=WALLTIME_MAX_S)
 
 
 # --------------------------------------------------------------------------------------------------------------- measuring
@@ -259,7 +259,7 @@ def _hold_back(bench: Bench) -> bool:
 
 def victims(name: str, hosts: int, repeats: int) -> dict[int, float]:
     """Notice -> milliseconds.  Nothing of what is decided is folded: each repeat is the same question anew."""
-    bench = Bench(hosts, BatchPolicy(victims=name, walltime_max_s=WALLTIME_MAX_S))  # type: ignore[arg-type]
+    bench = Bench(hosts, BatchPolicy(victims=name, walltime_max_s=WALLTIME_MAX_S))
     bench.fill()
     found = {}
     for count in NOTICES:

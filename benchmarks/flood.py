@@ -351,7 +351,7 @@ def compare(kinds: list[str], seconds: float, pairs: int, *, as_json: bool) -> N
 
 
 def _median(found: list[dict[str, Any]], what: str, share: str, name: str) -> float:
-    return statistics.median(pair[what][share].get(name, float("nan")) for pair in found)
+    return statistics.median(float(pair[what][share].get(name, "nan")) for pair in found)
 
 
 if __name__ == "__main__":

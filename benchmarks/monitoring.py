@@ -37,7 +37,7 @@ from services.runtime.broker.streams import ensure_streams
 from services.runtime.config.tables import Config, Http, Metrics
 from services.runtime.config.text import dump_toml
 from tests.integration.nats_process import NatsProcess
-from tests.support.nats import free_port
+from tests.support.ports import free_port
 
 WEB_HOSTS: Final = 100
 SCRAPE_S: Final = 10.0

@@ -41,7 +41,8 @@ from services.runtime.config.tables import OpenNebula as OneConfig
 from services.runtime.config.text import dump_toml
 from services.runtime.service import Service
 from tests.support.executor_stage import CLOUD, HPC, WEB
-from tests.support.nats import free_port, running_server
+from tests.support.nats import running_server
+from tests.support.ports import free_port
 from tests.support.shells import Running, World, world
 from tests.support.until import until
 
@@ -117,7 +118,7 @@ class Bench:
         self.jobs += count
         job: dict[str, Any] = {"dept": "hpc", "user": "a", "name": "j", "payload": "p", "walltime_s": 1e6, "nodes": 1}
         await self.write("admission", [f.JobSubmitted(job=unit, **job) for unit in units])
-        placed = [self._placed(unit) for unit in units]
+        placed: list[f.Fact] = [self._placed(unit) for unit in units]
         await self.write("scheduler.hpc", placed)
         state = self.custody.state
 

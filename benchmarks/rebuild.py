@@ -72,7 +72,7 @@ def main() -> None:
         count = rows(history.database)
         history.database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         file = (Path(name) / "history.sqlite").stat().st_size
-        told = [
+        told: list[list[object]] = [
             ["what", "processor seconds", "facts/s"],
             [f"write the archive: {archive.end} messages, {args.facts} facts, {size / 1e6:.1f} MB", wrote_s, ""],
             ["read and check the archive", read_s, args.facts / read_s],

@@ -29,7 +29,9 @@ from services.domain.custody.rules import RULES
 from services.monitor.core.monitor import MonitorCore
 from services.monitor.metrics.collect import ReadModel
 from services.monitor.views.views import Views
+from services.runtime.http.guard import Guard
 from services.runtime.journal.fold import Fold, Stored
+from services.runtime.log import get_log
 from services.runtime.metrics import MetricsListener
 
 BATCH, WEB = [f"b{n}" for n in range(6)], ["shop", "site"]
@@ -138,7 +140,7 @@ async def measure(cloud: Cloud, runs: int) -> None:
         cloud.happen()
         busy.append(made(registry))
     rows.append([f"after {FACTS} facts", statistics.median(busy), max(busy)])
-    listener = MetricsListener(registry, dict)
+    listener = MetricsListener(registry, dict, Guard(get_log(service="benchmark")))
     port = await listener.start("127.0.0.1", 0)
     async with aiohttp.ClientSession() as session:
         found = [await scraped(f"http://127.0.0.1:{port}/metrics", session) for _ in range(runs)]

@@ -1,6 +1,7 @@
 """How fast the simulator is: generated jobs on 1,000 nodes, and the sweep of `phoenix-cloud` beside a plain simulator.
 
-    python -m benchmarks.simulate [--large] [--jobs LOG.swf] [--web REQUESTS.csv] [--json] [--profile [jobs|cloud]]
+    python -m benchmarks.simulate [--generated 10000 100000] [--large] [--jobs LOG.swf] [--web REQUESTS.csv] [--json]
+    python -m benchmarks.simulate --profile [jobs|cloud]
 
 First 10,000 and 100,000 generated jobs (with `--large` 1,000,000), first fit, each in a process of its own, start included:
 wall, CPU, memory, facts a second, and by how much the cost of a job grows.  Then the 13 runs of the experiment, against
@@ -29,7 +30,7 @@ from benchmarks.cloud import table
 from phoenix.simulate.engine import run
 from phoenix.simulate.workload import Scenario
 from phoenix_papers.phoenix_cloud import experiment as phoenix_cloud
-from phoenix_papers.phoenix_cloud import rules
+from phoenix_papers.phoenix_cloud import inputs, rules
 
 COUNTS = (10_000, 100_000)
 LARGE = 1_000_000
@@ -98,8 +99,8 @@ def differences(ours: list[dict[str, Any]], plain: list[dict[str, Any]]) -> list
 def profiled(what: str, jobs: Path, web: Path) -> Scenario:
     if what == "jobs":
         return scenario(tuple(generated(PROFILED, GENERATED_NODES)), GENERATED_NODES, "first-fit")
-    inputs = phoenix_cloud.read(jobs, web)
-    return rules.dynamic(phoenix_cloud.PAPER_NODES, "requeue", rules.lay_out(inputs.jobs), inputs.demand)
+    read = inputs.read(jobs, web)
+    return rules.dynamic(phoenix_cloud.PAPER_NODES, "requeue", rules.lay_out(read.jobs), read.demand)
 
 
 def profile(given: Scenario) -> None:
@@ -125,6 +126,9 @@ def profile(given: Scenario) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--generated", type=int, nargs="+", default=COUNTS, metavar="N", help="generated jobs, ascending"
+    )
     parser.add_argument("--large", action="store_true", help="a million jobs too")
     parser.add_argument("--jobs", type=Path, default=SDSC)
     parser.add_argument("--web", type=Path, default=WEB)
@@ -134,7 +138,7 @@ def main() -> None:
     if given.profile:
         profile(profiled(given.profile, given.jobs, given.web))
         return
-    found: dict[str, Any] = {"growth": growth((*COUNTS, LARGE) if given.large else COUNTS)}
+    found: dict[str, Any] = {"growth": growth((*given.generated, *((LARGE,) if given.large else ())))}
     if given.jobs.exists() and given.web.exists():
         found["sweep"] = sweep(given.jobs, given.web)
     else:
