@@ -17,7 +17,8 @@ Rules
   4. A union of `NAMED` is a component of its own.  A reason's component is called by its class and `Reason`, so that a reason
      and another struct may have the same name.
   5. Patterns are those of ECMA-262, as JSON Schema demands.
-  6. A struct of `sent` that is in no other root is what the server sends: all its fields are there, except unset ones.
+  6. Every array has `items`, be they anything: some generators of clients leave out what refers to one that has none.
+  7. A struct of `sent` that is in no other root is what the server sends: all its fields are there, except unset ones.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class _Writer:
     def parts(self, node: Any) -> Any:
         if isinstance(node, dict):
             made = {key: self._value(key, value) for key, value in node.items()}
+            if made.get("type") == "array" and not made.keys() & {"items", "prefixItems"}:
+                made["items"] = {}
             return {"type": kind, **made} if "type" not in made and (kind := _type_of(made.get("enum", ()))) else made
         return [self.schema(each) for each in node] if isinstance(node, list) else node
 

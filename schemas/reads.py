@@ -21,7 +21,8 @@ Type: TypeAlias = Literal["string", "integer", "number", "boolean", "time"]
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the query.  `choices`: if it is one of these; `most`: the largest number; `several`: more than one, with commas."""
+    """Of the query.  `choices`: if it is one of these; `most`: the largest number; `several`: more than one, with commas or
+    repeated."""
 
     name: str
     type: Type = "string"

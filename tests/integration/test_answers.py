@@ -125,7 +125,8 @@ def validator(path: str) -> Draft202012Validator:
     document = json.loads(openapi.document())
     content = document["paths"][path]["get"]["responses"]["200"]["content"]
     (form,) = content.values()
-    return Draft202012Validator(strict({**form["schema"], "components": document["components"]}))
+    schema = form["schema"].get("contentSchema", {}).get("items", form["schema"])  # of lines each
+    return Draft202012Validator(strict({**schema, "components": document["components"]}))
 
 
 def asked(cloud: Cloud) -> dict[str, list[str]]:

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SOURCES = {path: path.read_text() for path in (ROOT / "services/monitor").rglob("*.py")}
 ROUTE = re.compile(r'web\.(get|post|delete)\("(/v1/[^"]*)"')
 ASKED = re.compile(
-    r'(?:request\.query\.get\(|(?:time_of|integer_of|choice_of|is_set|_text|_time)\(request, |query\.get\()"(\w+)"'
+    r'(?:request\.query\.get\(|(?:time_of|integer_of|choice_of|several_of|is_set|_text|_time)\(request, |query\.get\()"(\w+)"'
 )
 
 

@@ -4,6 +4,12 @@
 
 The file is kept beside this module so that a change of the contract is seen in review; a test compares both, and another
 compares the routes with what admission really serves.
+
+Rules
+  1. Schemas have no `default`: generated clients would send it, also to a server whose default is another one, or take its
+     property for one that is always there.  The description of a property that may be absent names its default in words,
+     unless that is null or empty.
+  2. An answer that is a stream is text; of JSON lines `contentSchema` says what they are, as an array.
 """
 
 from __future__ import annotations
@@ -60,6 +66,7 @@ def _document() -> dict[str, Any]:
     answered += [call.answer for call in GUESTS if isinstance(call.answer, type)]
     answered += [answer for read in READS for answer in _answers(read)]
     _, schemas = schema_components(asked, _REF, sent=answered)
+    schemas = {name: _without_defaults(schema) for name, schema in schemas.items()}
     paths: dict[str, Any] = {}
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
@@ -75,7 +82,8 @@ def _document() -> dict[str, Any]:
             "version": "1",
             "description": "Requests and reads of people and programs, and the calls of VMs (/v1/guest/…, "
             "docs/reference/guests.md). Times are RFC 3339: in UTC and to the millisecond in answers, with any offset in "
-            "requests; facts and reasons have UTC seconds. Durations are seconds.",
+            "requests; facts and reasons have UTC seconds. Durations are seconds. A property that is absent has the default "
+            "that its description names, else it is null or empty.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],
@@ -90,6 +98,24 @@ def _document() -> dict[str, Any]:
             "schemas": dict(sorted(_used(paths, schemas).items())),
         },
     }
+
+
+def _without_defaults(schema: dict[str, Any]) -> dict[str, Any]:
+    """Rule 1."""
+    if "properties" not in schema:
+        return schema
+    required = schema["required"]
+    told = {name: _told(value, absent=name not in required) for name, value in schema["properties"].items()}
+    return {**schema, "properties": told}
+
+
+def _told(value: dict[str, Any], *, absent: bool) -> dict[str, Any]:
+    """A property with its default in words, if it may be absent."""
+    kept = {key: part for key, part in value.items() if key != "default"}
+    default = value.get("default")
+    if absent and default not in (None, "", (), [], {}):
+        kept["description"] += f"; default: {msgspec.json.encode(default).decode()}"
+    return kept
 
 
 def _named_by_paths() -> dict[str, str]:
@@ -148,8 +174,6 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _read(read: Read) -> dict[str, Any]:
     """A read of the monitor's."""
-    shown = [{"$ref": _REF.format(name=answer.__name__)} for answer in _answers(read)]
-    schema = {"anyOf": shown} if len(shown) > 1 else shown[0] if shown else {}
     refused = _errors(*_OF_READS, *read.refuses)
     body = {} if read.body is None else {"requestBody": {"required": True, **_content(read.body)}}
     return {
@@ -157,9 +181,18 @@ def _read(read: Read) -> dict[str, Any]:
         "summary": read.text,
         "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", read.path)]
         + [_asked(parameter) for parameter in read.query],
-        "responses": {"200": {"description": "done", "content": {read.content: {"schema": schema}}}, **refused},
+        "responses": {"200": {"description": "done", "content": {read.content: {"schema": _shown(read)}}}, **refused},
         **body,
     }
+
+
+def _shown(read: Read) -> dict[str, Any]:
+    """The schema of a read's answer (rule 2)."""
+    shown = [{"$ref": _REF.format(name=answer.__name__)} for answer in _answers(read)]
+    if read.content in (reads.JSON_LINES, reads.EVENT_STREAM):
+        lines = {"contentSchema": {"type": "array", "items": shown[0]}} if shown else {}
+        return {"type": "string", "contentMediaType": read.content, **lines}
+    return {"anyOf": shown} if len(shown) > 1 else shown[0] if shown else {}
 
 
 def _answers(read: Read) -> tuple[type[msgspec.Struct], ...]:

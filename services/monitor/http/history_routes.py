@@ -16,7 +16,7 @@ from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import LIMIT_MAX, SORTS, STATES, Filter
 from services.monitor.http.access import Access, Fault, rows_answer
-from services.monitor.http.parameters import choice_of, limit_of, time_of
+from services.monitor.http.parameters import choice_of, limit_of, several_of, time_of
 
 TEXT_MAX: Final = 200  # characters of a filter: longer than every name
 
@@ -52,8 +52,8 @@ class HistoryReads:
 
 
 def states_of(request: web.Request) -> tuple[str, ...]:
-    """The query's `state`, several with commas."""
-    states = tuple(word for word in request.query.get("state", "").split(",") if word)
+    """The query's `state`."""
+    states = several_of(request, "state")
     for state in states:
         if state not in STATES:
             raise Fault(400, "invalid", f"{state[:TEXT_MAX]!r} is no state: {', '.join(STATES)}", "state")

@@ -76,6 +76,11 @@ def choice_of(request: web.Request, name: str, known: Collection[Choice], defaul
     raise Fault(400, "invalid", f"{name}={text[:SHOWN_MAX]!r} is none of {', '.join(known)}", name)
 
 
+def several_of(request: web.Request, name: str) -> tuple[str, ...]:
+    """The words of a parameter with commas; one that is repeated, as many clients send lists, has those of all."""
+    return tuple(word for text in request.query.getall(name, ()) for word in text.split(",") if word)
+
+
 def is_set(request: web.Request, name: str) -> bool:
     """True of 1 and true, False of 0, false and nothing."""
     text = request.query.get(name, "0")

@@ -28,7 +28,7 @@ from services.monitor.history.file import History
 from services.monitor.http.access import Access, Fault, faults, json_answer, rows_answer, whole
 from services.monitor.http.history_routes import states_of
 from services.monitor.http.origin import Hosts
-from services.monitor.http.parameters import choice_of, integer_of, is_set, known, limit_of, time_of
+from services.monitor.http.parameters import choice_of, integer_of, is_set, known, limit_of, several_of, time_of
 from services.monitor.http.read_queue import InTurn
 from services.monitor.http.usage_period import usage_asked
 from services.monitor.parts import in_parts
@@ -211,7 +211,7 @@ class Reads:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         scope, after = self.access.scope(request), integer_of(request, "after", 0)
-        omitted = frozenset(request.query.get("omit", "").split(","))
+        omitted = frozenset(several_of(request, "omit"))
         if "after" in request.query:
             self._refuse_gap(after, scope, omitted)
         if not is_set(request, "follow"):
