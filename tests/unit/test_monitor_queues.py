@@ -35,6 +35,24 @@ def test_a_queue_is_counted_by_reason_and_its_oldest_is_known() -> None:
     assert value(desk, "phoenix_jobs", state="pending") == 2
 
 
+def test_what_those_ask_for_that_wait_for_hosts_is_added_up_in_each_dimension() -> None:
+    names = ("cores_waiting", "memory_waiting_bytes", "gpus_waiting")
+    asked = {"nodes": 2, "cores": 3, "memory_mb": 5, "gpus": 4}
+    desk = Desk().play(ADOPTED, *granted(), job("1", **asked), job("2", **asked), job("3", cores=1, memory_mb=7))
+
+    def found(department: str = "hpc") -> list[float | None]:
+        return [value(desk, f"phoenix_{name}", department=department) for name in names]
+
+    assert found() == [13, 27 << 20, 16]
+    desk.play(("admission", f.JobHeld(job="2", user="a")))
+    assert found() == [7, 17 << 20, 8], "no host would help who is held"
+    desk.play(placed("3", cores=1, memory_mb=7))
+    assert found() == [6, 10 << 20, 8]
+    desk.play(("admission", f.JobCancelled(job="1", user="a")))
+    assert found() == [0, 0, 0]
+    assert found("web") == [None, None, None]
+
+
 def test_who_waits_again_waits_since_its_last_attempt_ended() -> None:
     desk = Desk().play(ADOPTED, *granted(), job(), placed(), BEGAN)
     assert value(desk, "phoenix_queue_jobs", reason="queue") == 0

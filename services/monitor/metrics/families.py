@@ -192,6 +192,14 @@ ALLOCATED: Final = tuple(
     )
     for each in DIMENSIONS
 )
+WAITING: Final = tuple(
+    TABLE.gauge(
+        each.metric.format("waiting"),
+        f"{each.title} that jobs ask for which wait for hosts: not those that are held, or that no host would help",
+        DEPARTMENT,
+    )
+    for each in DIMENSIONS
+)
 HELD_HOST_S: Final = TABLE.counter("phoenix_held_host_seconds_total", "Host-seconds held", DEPARTMENT)
 LENT_HOST_S: Final = TABLE.counter(
     "phoenix_lent_host_seconds_total", "Host-seconds of its own that a department did not hold", DEPARTMENT

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import CounterMetricFamily, Metric
 
+from schemas.dimensions import DIMENSIONS
 from services.monitor.core import counters, goodput
 from services.monitor.core.buckets import Span
 from services.monitor.core.counters import Waits
@@ -18,6 +19,7 @@ def queues(views: Views, batch: list[str], now: float) -> Iterator[Metric]:
     """Every state and reason, those with 0 included, so that a queue that has emptied is seen to."""
     views.refresh()
     jobs, queue, oldest = fs.JOBS.family(), fs.QUEUE_JOBS.family(), fs.QUEUE_OLDEST.family()
+    waiting = [family.family() for family in fs.WAITING]
     for name in batch:
         states = views.counts(name)
         waits = _by_reason(views, name)
@@ -27,7 +29,10 @@ def queues(views: Views, batch: list[str], now: float) -> Iterator[Metric]:
             count, since = waits.get(reason, (0, now))
             queue.add_metric([name, reason], count)
             oldest.add_metric([name, reason], max(0.0, now - since))
-    yield from (jobs, queue, oldest)
+        asked = views.waiting.asked(name, fs.FOR_HOSTS)
+        for family, dimension, number in zip(waiting, DIMENSIONS, asked, strict=True):
+            family.add_metric([name], number * dimension.scale)
+    yield from (jobs, queue, oldest, *waiting)
 
 
 def _by_reason(views: Views, name: str) -> dict[str, tuple[int, float]]:

@@ -102,7 +102,9 @@ class Views:
         return kept_json(row), kept_json(line)
 
     def _one(self, unit: Unit) -> One:
-        return One(unit.dept, self._waits_since(unit), plain(self.reason(unit)))
+        job = self.core.state.jobs.get(job_of(unit.id))
+        size = job.size if job is not None else unit.size
+        return One(unit.dept, self._waits_since(unit), plain(self.reason(unit)), size.times(unit.nodes))
 
     def _waits_since(self, unit: Unit) -> float:
         attempts = self.core.state.attempts.get(unit.id)

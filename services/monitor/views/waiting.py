@@ -1,4 +1,4 @@
-"""Units that wait, by department, in order of submission, and how many wait for which reason since when.
+"""Units that wait, by department, in order of submission, and how many wait for which reason since when, asking for how much.
 
 Kept as units change (`rows`): a change of one unit costs one place in a sorted list, whatever the length of the queue.
 
@@ -10,20 +10,23 @@ Rules
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from schemas.size import NOTHING, Size, total
 from services.monitor.views.ordered import Ordered
 
 STATES: Final = frozenset(("pending", "held", "suspended"))
 
 
 class One(NamedTuple):
-    """A unit that waits; `reason` as JSON has it."""
+    """A unit that waits; `reason` as JSON has it; `asked`: what it asks for on all nodes together."""
 
     department: str
     since: float
     reason: dict[str, Any]
+    asked: Size = NOTHING
 
 
 class Waiting:
@@ -32,6 +35,7 @@ class Waiting:
         self.versions: dict[str, int] = {}
         self._order: dict[str, Ordered] = {}  # by department
         self._by_code: dict[str, dict[str, dict[str, float]]] = {}  # department -> code -> unit -> since
+        self._asked: dict[tuple[str, str], Size] = {}  # department, code -> what all of those ask for
 
     def note(self, unit: str, state: str, one: One) -> None:
         """The unit has changed."""
@@ -39,18 +43,21 @@ class Waiting:
         if state in STATES:
             self.units[unit] = one
             self._order.setdefault(one.department, Ordered()).add(unit)
-            self._by_code.setdefault(one.department, {}).setdefault(one.reason["code"], {})[unit] = one.since
+            code = one.reason["code"]
+            self._by_code.setdefault(one.department, {}).setdefault(code, {})[unit] = one.since
+            self._asked[one.department, code] = self._asked.get((one.department, code), NOTHING).plus(one.asked)
             self._moved(one.department)
 
     def drop(self, unit: str) -> None:
         one = self.units.pop(unit, None)
         if one is None:
             return
-        codes = self._by_code[one.department]
-        some = codes[one.reason["code"]]
+        codes, code = self._by_code[one.department], one.reason["code"]
+        some, key = codes[code], (one.department, code)
         del some[unit]
+        self._asked[key] = self._asked[key].minus(one.asked)
         if not some:
-            del codes[one.reason["code"]]
+            del codes[code], self._asked[key]
         self._order[one.department].discard(unit)
         self._moved(one.department)
 
@@ -65,6 +72,10 @@ class Waiting:
             longest = min(some.values())
             found.append((code, len(some), longest, self.units[next(iter(some))].reason))
         return found
+
+    def asked(self, department: str, codes: Iterable[str]) -> Size:
+        """What those that wait for one of these reasons ask for together."""
+        return total(self._asked.get((department, code), NOTHING) for code in codes)
 
     def _moved(self, department: str) -> None:
         self.versions[department] = self.versions.get(department, 0) + 1
