@@ -3,6 +3,7 @@ and what it had is seen everywhere that a size is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -89,12 +90,14 @@ def test_more_gpus_than_a_host_has_are_refused_at_once(cloud: Site) -> None:
 
 
 def test_when_it_would_start_is_predicted_with_its_gpus(cloud: Site) -> None:
-    assert "256 MiB and 1 GPU," in cloud.ok("whatif", "--gpus", "1", "--wrap", "true")
+    assert "256 MiB and 1 GPU," in cloud.ok("whatif", "--gpus-per-task", "1", "--wrap", "true")
 
 
 def test_a_lease_has_gpus(cloud: Site) -> None:
     words = ("lease", "create", "--immediate", "--duration", "2m", "--gpus-per-node", "1")
     lease = cloud.ok(*words).strip()
     assert cloud.json("lease", "show", lease)["gpus"] == 1
-    assert "GPUs a node" in cloud.ok("lease", "show", lease)
+    shown = cloud.ok("lease", "show", lease)
+    assert "GPUs a node" in shown
+    assert re.search(r"^GPU hours: +[0-9.]+ used of 0\.03$", shown, re.MULTILINE)
     cloud.ok("lease", "cancel", lease)

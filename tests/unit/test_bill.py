@@ -71,6 +71,9 @@ def test_gpus_have_a_price_of_their_own_beside_that_of_cores() -> None:
     found = [(x.name, x.unit, x.quantity_ms / HOUR_MS, x.amount) for x in bill.lines]
     assert ("cards", "1", 3.0, Decimal("9.00")) in found
     assert [name for name, *_ in found] == ["night", "cards", "night"], "one without GPUs pays for none"
+    of_leases = parse(table.replace('user = "ann"', 'lease = "advance"'))
+    leased = of_day(of_leases, day(attempt(0.0, 1.5, gpus=2, lease="advance"), attempt(2.0, 3.0, unit="2", gpus=2)))
+    assert [x.unit for x in leased.lines if x.name == "cards"] == ["1"]
     unpriced = of_day(parse(TABLE), day(attempt(0.0, 1.5, gpus=2)))
     assert [x.name for x in unpriced.lines] == ["night"]
     assert unpriced.unpriced_ms == 0, "it is of core-hours"

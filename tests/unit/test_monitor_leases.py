@@ -101,10 +101,10 @@ def test_an_extension_is_seen_everywhere() -> None:
 
 
 def test_what_was_used_counts_from_placement_to_the_end_of_each_attempt() -> None:
-    first = [*granted(), lease(), placed(), BEGAN]  # each step is a second
+    first = [*granted(), lease(gpus=2), placed(), BEGAN]  # each step is a second
     desk = Desk().play(ADOPTED, *first)
     begun = desk.custody.state.at
-    assert view(desk, begun)["gpu_s_used"] == 0.0
+    assert (view(desk, begun)["gpu_s_used"], view(desk, begun)["gpu_s_reserved"]) == (2.0, 100.0)
     assert view(desk, begun)["core_s_used"] == 4.0  # placed a second before
     desk.play(closed())
     assert view(desk, begun + 100)["core_s_used"] == 8.0
