@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+OWN_JOBS = 40  # of own.swf
 MINUTES = [3, 3, 9, 30, 90, 100, 80, 30, 9, 3, 60, 100, 20, 3]  # requests; 100 of them want 64 nodes
 SPACE = """
 [axis]
@@ -48,7 +49,7 @@ def swf(count: int, step: int = 37) -> str:
 
 def written(directory: Path, space: str = SPACE) -> list[str]:
     """The files, and the words of `phoenix tune` that name them."""
-    (directory / "own.swf").write_text(swf(40))
+    (directory / "own.swf").write_text(swf(OWN_JOBS))
     (directory / "other.swf").write_text(swf(50, step=53))
     rows = [f"1998-06-07 00:{minute:02}:00,{requests}" for minute, requests in enumerate(MINUTES)]
     (directory / "own.csv").write_text("\n".join(["minute_gmt,requests", *rows, ""]))

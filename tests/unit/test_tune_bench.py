@@ -22,7 +22,7 @@ from phoenix_papers.phoenix_cloud import worlds
 from phoenix_papers.phoenix_cloud.bench import Cloud
 from services.runtime.config.file import ConfigError
 from services.scheduler.core.policies import registry
-from tests.support.tuning import SITE, written
+from tests.support.tuning import OWN_JOBS, SITE, written
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -98,7 +98,7 @@ def test_services_share_the_jobs_by_user(cloud_inputs: phoenix_cloud_inputs.Inpu
     assert bench.problem({"hpc.order": "svmsched"}) is not None
     assert bench.problem(values) is None
     assert {work.service for work in bench.scenario(values, "").jobs["hpc"]} == {"a", "b"}
-    assert bench.run(values, "", [])["hpc.completed"] == 60
+    assert bench.run(values, "", [])["hpc.completed"] == OWN_JOBS
 
 
 # ------------------------------------------------------------------------------------------------------------- held out
