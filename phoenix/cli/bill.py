@@ -188,7 +188,7 @@ def _row(line: Line, asked: Asked) -> dict[str, Any]:
     return {
         **{name: getattr(line, name) for name in (*NAMES, "unit", "per")},
         "day": _text(line.day),
-        "so_far": "" if so_far is None else units.iso(so_far),
+        "so_far": "" if so_far is None else units.exact(so_far),
         "price": line.name,
         "quantity_ms": line.quantity_ms,
         "hours": _hours(line.quantity_ms),
@@ -203,7 +203,7 @@ def _plain(bill: Bill, asked: Asked) -> dict[str, Any]:
     return {
         "since": _text(asked.days.start),
         "until": _text(asked.days.stop),
-        "so_far": None if asked.until is None else units.iso(asked.until),
+        "so_far": None if asked.until is None else units.exact(asked.until),
         "prices": asked.table,
         "currency": asked.prices.currency,
         "lines": [_row(line, asked) for line in bill.lines],

@@ -128,7 +128,7 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         job["department"],
         job["user"],
         shown(job["state"]),
-        *(_second(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
+        *(units.second(job[key]) for key in ("submitted_at", "started_at", "ended_at")),
         units.span(job["wait_s"]),
         units.span(job["elapsed_s"]) if job["attempt"] else "",
         str(job["nodes"] * job["cores"]),
@@ -136,11 +136,6 @@ def _row(job: dict[str, Any]) -> tuple[str, ...]:
         "" if job["exit_code"] is None else str(job["exit_code"]),
         sentences.sentence(job["reason"]) if job["reason"] else "",
     )
-
-
-def _second(at: str | None) -> str:
-    """2026-11-21T12:15:42.220Z, to the second."""
-    return "" if at is None else f"{at[:19]}Z"
 
 
 def _write_csv(jobs: list[dict[str, Any]]) -> None:

@@ -190,7 +190,7 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
     if args.json:
         printing.json(answer)
         return 0
-    print(f"{lease}: until {_short(answer['end_at'])}" if answer.get("end_at") else f"{lease}: extended")
+    print(f"{lease}: until {units.second(answer['end_at'])}" if answer.get("end_at") else f"{lease}: extended")
     _warn(answer)
     return 0
 
@@ -223,7 +223,9 @@ def _promise(answer: dict[str, Any]) -> str:
     size = units.count(int(answer["nodes"]), "node")
     if answer.get("start_at") is None:
         return f"lease {answer['lease']}: {size}, when there is room"
-    return f"lease {answer['lease']}: {size} from {_short(answer['start_at'])} to {_short(answer['end_at'])}"
+    return (
+        f"lease {answer['lease']}: {size} from {units.second(answer['start_at'])} to {units.second(answer['end_at'])}"
+    )
 
 
 # ----------------------------------------------------------------------------------------------------------------- reads
@@ -254,8 +256,8 @@ def render(leases: list[dict[str, Any]]) -> str:
             lease["user"],
             lease["kind"],
             lease["state"],
-            _short(lease.get("start_at") or lease.get("began_at")),
-            "-" if _never_began(lease) else _short(lease.get("ended_at") or lease.get("end_at")),
+            units.second(lease.get("start_at") or lease.get("began_at")),
+            "-" if _never_began(lease) else units.second(lease.get("ended_at") or lease.get("end_at")),
             str(lease["nodes"]),
             str(lease["cores"]),
             _where(lease),
@@ -269,7 +271,9 @@ def _where(lease: dict[str, Any]) -> str:
     if lease["hosts"]:
         return ",".join(lease["hosts"])
     if lease["state"] == "ended":
-        return f"({lease['ending']} {_short(lease['ended_at'])})" if _never_began(lease) else f"({lease['ending']})"
+        return (
+            f"({lease['ending']} {units.second(lease['ended_at'])})" if _never_began(lease) else f"({lease['ending']})"
+        )
     return f"({sentences.short(lease['reason'])})" if lease["state"] in ("waiting", "suspended") else ""
 
 
@@ -277,12 +281,6 @@ def _never_began(lease: dict[str, Any]) -> bool:
     """True if it was over before its time: it has no end then."""
     end, start = units.seconds(lease.get("ended_at")), units.seconds(lease.get("start_at"))
     return end is not None and start is not None and end < start
-
-
-def _short(instant: str | None) -> str:
-    """To the second: the read model tells milliseconds."""
-    seconds = units.seconds(instant)
-    return "" if seconds is None else units.iso(seconds) or ""
 
 
 def _show(args: argparse.Namespace, words: list[str]) -> int:
@@ -329,7 +327,7 @@ def pairs(lease: dict[str, Any]) -> list[tuple[str, str]]:
     unsaid = [dimension.field for dimension in DIMENSIONS if not dimension.is_shown(lease.get(dimension.field))]
     for key, label in _LABELS:
         if lease.get(key) is not None and key not in unsaid:
-            found.append((label, _short(lease[key]) if key.endswith("_at") else str(lease[key])))
+            found.append((label, units.second(lease[key]) if key.endswith("_at") else str(lease[key])))
     found.append(("duration", units.span(lease["duration_s"])))
     if lease["hosts"]:
         found.append(("hosts", ", ".join(lease["hosts"])))

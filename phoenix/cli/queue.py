@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         jobs = [job for job in answer["jobs"] if _wanted(job, states, args.user)]
         known = starts(client, args.department) if any(job["state"] == "pending" for job in jobs) else {}
-        printing.json({**answer, "jobs": [_with_start(in_utc(job), known) for job in jobs]})
+        printing.json({**answer, "jobs": [_with_start(job, known) for job in jobs]})
         return 0
     lines = answer["lines"]
     known = starts(client, args.department) if any(line[STATE] == "pending" for line in lines) else {}
@@ -79,10 +79,11 @@ def run(args: argparse.Namespace) -> int:
 def starts(client: Client, department: str | None = None, job: str | None = None) -> dict[str, Any]:
     """Unit -> when it starts, of the first ones of each queue, or of one job; what cannot be predicted in time is left out."""
     try:
-        found = client.get("/v1/starts" if job is None else f"/v1/starts/{quote(job)}", department=department)["starts"]
+        return dict(
+            client.get("/v1/starts" if job is None else f"/v1/starts/{quote(job)}", department=department)["starts"]
+        )
     except (CliError, KeyError):
         return {}  # it is a word beside what was asked for
-    return {unit: in_utc(word) for unit, word in found.items()}
 
 
 def _with_start(job: dict[str, Any], known: dict[str, Any]) -> dict[str, Any]:
@@ -108,11 +109,6 @@ def _start(word: dict[str, Any] | None, now: float) -> str:
     """In how long: `12m05s` if that is planned, `~12m05s` if it is so by time limits."""
     at = units.seconds(word.get("start_at")) if word is not None else None
     return "" if word is None or at is None else f"{MARKS.get(word['sure'], '')}{units.span(at - now)}"
-
-
-def in_utc(job: dict[str, Any]) -> dict[str, Any]:
-    """The same with every time (`…_at`) as ISO 8601 in UTC."""
-    return {key: units.iso(value) if key.endswith("_at") else value for key, value in job.items()}
 
 
 def _row(line: list[Any], now: float) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from phoenix.cli import cloud, printing, tables, units
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
-from phoenix.cli.queue import in_utc, shown, starts
+from phoenix.cli.queue import shown, starts
 from schemas import control_characters
 from schemas.dimensions import DIMENSIONS
 from services.domain import text as sentences
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def fetch(client: Client, job: str) -> dict[str, Any]:
-    """The job with `job`, `state`, `attempts`, `exit_code`, and every time in UTC."""
+    """The job with `job`, `state`, `attempts` and `exit_code`."""
     answer = client.get(f"/v1/jobs/{job}")
     found: dict[str, Any] = answer if "state" in answer else answer.get("job") or answer
     return normal(found, job)
@@ -48,9 +48,9 @@ def fetch(client: Client, job: str) -> dict[str, Any]:
 
 def normal(found: dict[str, Any], job: str) -> dict[str, Any]:
     """The same shape whatever the monitor leaves out."""
-    result = in_utc(found)
-    attempts = [in_utc(attempt) for attempt in found.get("attempts") or []]
-    members = [in_utc(unit) for unit in found.get("units") or [] if isinstance(unit, dict)]
+    result = dict(found)
+    attempts = list(found.get("attempts") or [])
+    members = [unit for unit in found.get("units") or [] if isinstance(unit, dict)]
     result["job"] = found.get("job") if isinstance(found.get("job"), str) else job
     result["attempts"] = attempts
     result["exit_code"] = _exit_code(found, attempts, members)

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from phoenix.cli import cloud, local, printing, tables
+from phoenix.cli import cloud, local, printing, tables, units
 from phoenix.cli.errors import FAILED, OK, UNREACHABLE, CliError
 
 HELP: Final = """examples:
@@ -52,7 +52,7 @@ def ask(data: Path) -> dict[str, Any]:
 
 def render(told: dict[str, Any]) -> str:
     rows = [
-        (p["name"], str(p["pid"] or "-"), p["health"], str(p["restarts"]), p["since"] or "", p["url"] or "")
+        (p["name"], str(p["pid"] or "-"), p["health"], str(p["restarts"]), units.second(p["since"]), p["url"] or "")
         for p in told["processes"]
     ]
     head = ("PROCESS", "PID", "HEALTH", "RESTARTS", "SINCE", "WHERE")

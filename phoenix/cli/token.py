@@ -106,7 +106,7 @@ def _create(args: argparse.Namespace) -> int:
     local_audit.record(_file(args), "token.create", entry.user, name)
     shown = token if args.out in (None, files.STDOUT) else None
     if args.json:
-        printing.json({"id": name, "user": entry.user, "ends": units.iso(entry.ends), "token": shown})
+        printing.json({"id": name, "user": entry.user, "ends": units.exact(entry.ends), "token": shown})
         return 0
     if shown:
         print(shown)
@@ -155,7 +155,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _told(name: str, entry: Issued, now: float) -> dict[str, object]:
-    made, ends = units.iso(entry.made), units.iso(entry.ends)
+    made, ends = units.exact(entry.made), units.exact(entry.ends)
     return {"id": name, "user": entry.user, "made": made, "ends": ends, "ended": entry.ends <= now}
 
 

@@ -25,6 +25,11 @@ from schemas.units import some as some
 from schemas.units import span as span
 
 
+def second(instant: str | None) -> str:
+    """A time of an answer, to the second; empty without one."""
+    return iso(seconds(instant)) or ""
+
+
 def when(instant: float | None) -> str | None:
     """UTC seconds as a request has them; None stays None."""
     return None if instant is None else exact(instant)

@@ -129,8 +129,8 @@ def compared(
     two = values(other.outcome, new or past.config, past.since) if other is not None else None
     before = happened if one is None else one
     return {
-        "since": units.iso(past.since),
-        "until": units.iso(until),
+        "since": units.exact(past.since),
+        "until": units.exact(until),
         "config": None if args.config is None else str(args.config),
         "hosts": {"present": past.hosts, "new": args.hosts or past.hosts},
         "paces": _paces(past),
@@ -313,7 +313,7 @@ def render(told: dict[str, Any], *, by: str, seconds: float) -> str:
         if hosts["new"] == hosts["present"]
         else f"{units.count(hosts['present'], 'host')}, NEW: {hosts['new']}"
     )
-    head = f"{told['since']} to {told['until']} ({units.span(seconds)}), {size}."
+    head = f"{units.second(told['since'])} to {units.second(told['until'])} ({units.span(seconds)}), {size}."
     return "\n\n".join([head, _told_fidelity(told), _users(told) if by == "user" else _departments(told)])
 
 

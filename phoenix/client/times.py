@@ -23,7 +23,7 @@ def written(at: datetime | float | None, field: str) -> str | None:
     if at is None:
         return None
     found = datetime.fromtimestamp(_seconds(at, field), UTC)
-    return found.isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def in_body(at: datetime | float | None, field: str) -> float | None:

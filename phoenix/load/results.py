@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from phoenix.load.record import Outcome, Record, Row, kind
+from schemas.times import TimeText, exact
 
 SHARES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p999", 0.999))
 LAG_P99_MAX_S: Final = 0.01  # a hundredth of a second: what is later is no longer the load that was asked for
@@ -70,7 +71,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """One run.  `failures` by kind; latencies in seconds."""
 
-    began_at: float
+    began_at: TimeText
     seconds: float
     interrupted: bool
     requests: int
@@ -98,7 +99,7 @@ def sum_up(record: Record, interval_s: float, ceiling: float | None = None) -> R
     answered = [row.ended - row.due for row in rows if row.outcome is Outcome.ANSWERED]
     failed = len(rows) - len(answered)
     return Results(
-        began_at=record.began_at,
+        began_at=exact(record.began_at),
         seconds=record.seconds,
         interrupted=record.interrupted,
         requests=len(rows),

@@ -6,13 +6,13 @@ It names files that hold secrets, never what is in them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from phoenix.local import stack
 from phoenix.local.stack_layout import Layout
 from phoenix.local.stack_settings import Settings
 from phoenix.local.supervisor_child import Child
+from schemas.units import exact
 from services.runtime.broker import credentials
 from services.runtime.config.tables import Config
 
@@ -82,13 +82,12 @@ def _credentials(config: Config) -> dict[str, dict[str, str]]:
 
 
 def process(child: Child) -> dict[str, Any]:
-    since = datetime.fromtimestamp(child.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     return {
         "name": child.spec.name,
         "pid": child.pid,
         "health": child.health,
         "restarts": child.restarts,
-        "since": since if child.since else None,
+        "since": exact(child.since) if child.since else None,
         "exit_code": child.exit_code,
         "ailing": child.ailing,
         "instance": child.instance or None,

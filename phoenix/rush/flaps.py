@@ -39,6 +39,7 @@ from phoenix.rush.eyes import Eyes
 from phoenix.rush.play import eyes_on, play_load, until
 from phoenix.rush.setting import Balancer, Setting, Variant
 from phoenix.rush.site import Site, SiteError, plainly, run, site
+from schemas.units import seconds
 
 FEWEST: Final = 3
 MOST: Final = 9
@@ -147,7 +148,7 @@ def failures_of(rows: dict[str, Path], loads: dict[str, Results], steps: Sequenc
     """Rule 2."""
     found = []
     for name, path in rows.items():
-        began_at = loads[name].began_at
+        began_at = seconds(loads[name].began_at) or 0.0
         with path.open(newline="") as file:
             for row in csv.DictReader(file):
                 if row["outcome"] != "answered":

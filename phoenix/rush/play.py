@@ -76,13 +76,14 @@ async def play(
         after = await _sums(where)
         cpu_s, wait_s = (_growth(before[0].cpu_s, after.cpu_s), _growth(before[0].wait_s, after.wait_s))
         events, events_since = await where.events()
+        began_at = seconds(results.began_at) or 0.0
         return Recording(
             setting=setting,
             variant=variant,
             curve=curve,
             capacity=capacity,
-            began_at=results.began_at,
-            ended_at=results.began_at + results.seconds,
+            began_at=began_at,
+            ended_at=began_at + results.seconds,
             load=results,
             seen=tuple(eyes.seen),
             machine=tuple(eyes.machine),

@@ -6,6 +6,7 @@ from typing import ClassVar, TypeAlias
 
 from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
+from schemas.times import TimeText
 from schemas.units import count
 from schemas.words import by_code, did_not_start, known, names, refused_a_vm, saved_work, span
 
@@ -226,7 +227,7 @@ class Cancelled(AnyReason, frozen=True, kw_only=True, tag="cancelled"):
 
 class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
     """A unit has ended; or how many elements of an array ended in which way.  `end`: how the unit ended; `ended_at`: when it
-    ended, UTC seconds, or as ISO 8601; `counts`: of an array, texts such as `3 completed`; `exit`: its exit code; `signal`:
+    ended; `counts`: of an array, texts such as `3 completed`; `exit`: its exit code; `signal`:
     number of the signal that ended its last attempt; `seconds`: how long its last attempt ran; `attempt`: number of its last
     attempt, if there were several."""
 
@@ -235,7 +236,7 @@ class Finished(AnyReason, frozen=True, kw_only=True, tag="finished"):
 
     unit: str = ""
     end: str = ""
-    ended_at: str | float | None = None
+    ended_at: TimeText | None = None
     counts: list[str] = []
     exit: int | None = None
     signal: int | None = None

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from schemas.times import not_after, not_before
 from schemas.units import exact, seconds
 
 
@@ -22,3 +23,7 @@ def test_a_time_is_written_to_the_millisecond_and_read_back(instant: float) -> N
     back = seconds(text)
     assert back is not None
     assert abs(back - instant) <= 0.000501
+    least, most = seconds(not_before(instant)), seconds(not_after(instant))
+    assert least is not None
+    assert most is not None
+    assert most <= instant <= least <= most + 0.001001

@@ -323,8 +323,8 @@ def test_a_bill_so_far_says_so_and_until_when() -> None:
     asked.so_far[MONDAY] = NOON
     told = "So far, until 2026-11-23T12:00:00Z: this bill will change until 2026-11-23 is over and closed."
     assert render(bill, asked, "department").splitlines()[1] == told
-    assert _plain(bill, asked)["so_far"] == "2026-11-23T12:00:00Z"
-    assert _plain(bill, asked)["lines"][0]["so_far"] == "2026-11-23T12:00:00Z"
+    assert _plain(bill, asked)["so_far"] == "2026-11-23T12:00:00.000Z"
+    assert _plain(bill, asked)["lines"][0]["so_far"] == "2026-11-23T12:00:00.000Z"
     assert (
         "there is no data for that time: the cloud began at 2026-11-24"
         in _notes(bill, asked, MONDAY / 1000 + 86_400, in_head=True)[-1]

@@ -254,7 +254,8 @@ def test_run_time_and_time_limit_are_of_one_clock(
     state: str, before_s: float, run_time: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(show.time, "time", lambda: 1000.5)
-    job = {"job": "3", "state": state, "started_at": 970.0 if state == "running" else None, "ran_before_s": before_s}
+    job = {"job": "3", "state": state, "ran_before_s": before_s}
+    job["started_at"] = "1970-01-01T00:16:10.000Z" if state == "running" else None
     shown = show.render(show.normal({**job, "walltime_s": 600.0}, "3")).splitlines()
     assert "time limit:  10m00s" in shown
     assert [line for line in shown if line.startswith("run time")] == ([] if run_time is None else [run_time])
@@ -362,9 +363,16 @@ def test_queue_says_when_it_is_cut() -> None:
 def test_show_has_the_same_shape_whatever_the_monitor_leaves_out() -> None:
     bare = show.normal({"state": "pending"}, "17")
     assert (bare["job"], bare["state"], bare["attempts"], bare["exit_code"]) == ("17", "pending", [], None)
-    done = show.normal({"job": "17", "state": "failed", "attempts": [{"attempt": 1, "exit": 3, "placed_at": 0}]}, "17")
+    done = show.normal(
+        {
+            "job": "17",
+            "state": "failed",
+            "attempts": [{"attempt": 1, "exit": 3, "placed_at": "1970-01-01T00:00:00.000Z"}],
+        },
+        "17",
+    )
     assert done["exit_code"] == 3
-    assert done["attempts"][0]["placed_at"] == "1970-01-01T00:00:00Z"
+    assert done["attempts"][0]["placed_at"] == "1970-01-01T00:00:00.000Z"
     members = [{"unit": "8_1", "exit": 0}, {"unit": "8_2", "exit": 2}]
     assert show.normal({"job": "8", "state": "failed", "units": members}, "8")["exit_code"] == 2
 
