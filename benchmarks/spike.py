@@ -21,7 +21,7 @@ import orjson
 
 from benchmarks.cloud import Cpu, cloud, connect, percentile, table, tell
 from schemas.problems import is_problem
-from schemas.units import seconds
+from schemas.units import exact, seconds
 
 CONFIG = """
 [cloud]
@@ -175,7 +175,7 @@ async def publish(nc: Any, utilisation: float) -> float:
         "v": 1,
         "utilisation": utilisation,
         "instances": 1,
-        "at": at,
+        "at": exact(at),
         "interval_s": INTERVAL_S,
         "source": "web-balancer",
     }

@@ -33,7 +33,7 @@ COMMON: Final[dict[str, str]] = {
     "reason": "why this was decided; null: not recorded",
     "epoch": "number of the service's leader; each new leader has a higher one",
     "source": "name of the publisher; each has its own",
-    "at": "end of the measurement, UTC seconds; null: when the signal arrives",
+    "at": "end of the measurement; null: when the signal arrives",
     # Sizes and limits of jobs
     "nodes": "number of hosts",
     "tasks": "number of tasks in all",

@@ -22,6 +22,7 @@ from schemas.problems import problem
 from schemas.releases import Release
 from schemas.requests_whatif import Forecast, Variant
 from schemas.signals import AnswersSignal, ClaimSignal, CpuSignal, RequestsSignal, SessionsSignal
+from schemas.size import Size
 from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
 from schemas.times import exact
 
@@ -225,11 +226,11 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
 )
 
 SIGNALS: Final[dict[str, msgspec.Struct]] = {
-    "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=AT, source="haproxy-1"),
-    "claim": ClaimSignal(instances=6, at=AT, source="rush-plan"),
-    "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=AT, source="haproxy-1"),
-    "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=AT, source="haproxy-1"),
-    "cpu": CpuSignal(utilisation=0.93, instances=4, at=AT, interval_s=1.0, source="haproxy-1"),
+    "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=TIME, source="haproxy-1"),
+    "claim": ClaimSignal(instances=6, at=TIME, source="rush-plan"),
+    "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=TIME, source="haproxy-1"),
+    "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=TIME, source="haproxy-1"),
+    "cpu": CpuSignal(utilisation=0.93, instances=4, at=TIME, interval_s=1.0, source="haproxy-1"),
 }
 
 QUERIES: Final[dict[str, msgspec.Struct]] = {
@@ -253,15 +254,26 @@ QUERIES: Final[dict[str, msgspec.Struct]] = {
 
 _WAITS: Final = because.WaitsForHosts(nodes=2, cores=4, free=1, short=1, held=3, ahead=1)
 _FORESEEN: Final = Foreseen(
-    start_at=AT + 1800.0, hosts=("node-2",), sure=Sure.BY_WALLTIMES, because=because.ByWalltimes(ends=2)
+    start_at=exact(AT + 1800.0), hosts=("node-2",), sure=Sure.BY_WALLTIMES, because=because.ByWalltimes(ends=2)
 )
 ANSWERS: Final[tuple[msgspec.Struct, ...]] = (
     q.JobExplained(job="17", unit="17", reasons=[_WAITS]),
     q.InstancesExplained(instances=4, serving=3, reasons=[because.UtilisationHigh(instances=3, utilisation=0.93)]),
     q.TroublesTold(troubles=[because.SignalMissing(timeout_s=10.0, silent_s=42.0, signal="cpu", source="haproxy-1")]),
-    q.StartsForeseen(at=AT, starts={"17": _FORESEEN}),
+    q.JobQueue(
+        pending=2,
+        queue=(
+            q.QueuePlace(
+                place=1, unit="17", priority=9, **Size(4, 4096).fields(), nodes=2, exclusive=False, constraint=""
+            ),
+            q.QueuePlace(
+                place=2, unit="18_1", priority=0, **Size(8, 512).fields(), nodes=1, exclusive=True, constraint="rack=a"
+            ),
+        ),
+    ),
+    q.StartsForeseen(at=exact(AT), starts={"17": _FORESEEN}),
     q.QueueExplained(reasons={"17": _WAITS}, rest={"waits_behind": ["18", "19_4"]}),
-    JobsForeseen(at=AT, now=False, found=[JobForeseen(first=_FORESEEN, last=_FORESEEN)]),
+    JobsForeseen(at=exact(AT), now=False, found=[JobForeseen(first=_FORESEEN, last=_FORESEEN)]),
 )
 
 AUDIT: Final = AuditBatch(

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from schemas.facts import AttemptNumber, Rank, UnitId
 from schemas.signals import INTERVAL_MAX_S, UTILISATION_MAX
+from schemas.times import TimeText
 
 WHY_MAX: Final = 200  # as in `facts.InstanceReported`
 MEMORY_MAX_MB: Final = 1 << 26  # 64 TiB: no machine has more
@@ -42,12 +43,12 @@ class GuestUsage(Usage, frozen=True, kw_only=True):
 
 
 class Measured(Usage, frozen=True, kw_only=True):
-    """How busy an instance was, with its name.  `at`: when admission received it, UTC seconds."""
+    """How busy an instance was, with its name.  `at`: when admission received it."""
 
     unit: UnitId
     attempt: AttemptNumber
     rank: Rank = 0
-    at: float
+    at: TimeText
 
 
 class Measures(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,14 +65,15 @@ class JobUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobMeasured(msgspec.Struct, frozen=True, kw_only=True):
-    """Of an attempt that runs what `facts.AttemptMeasured` says of one that is over."""
+    """Of an attempt that runs what `facts.AttemptMeasured` says of one that is over.  `heard_at`: when the rank that was heard
+    least lately was heard."""
 
     unit: UnitId
     attempt: AttemptNumber
     cpu_seconds: float
     max_rss_mb: float | None = None
     ranks: int = 1
-    heard_at: float
+    heard_at: TimeText
 
 
 class JobMeasures(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from msgspec import Meta
 from schemas.answers import hosts, jobs, usage
 from schemas.reasons import Reason
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
-from schemas.times import Time
+from schemas.times import Time, TimeText
 from schemas.validation import UNREADABLE, misfit, unreadable
 
 Service: TypeAlias = Literal["monitor", "scheduler"]
@@ -92,10 +92,33 @@ class TroublesTold(msgspec.Struct, frozen=True, kw_only=True):
     troubles: list[Reason]
 
 
-class StartsForeseen(msgspec.Struct, frozen=True, kw_only=True):
-    """When jobs start.  `at`: the time for which this was computed, UTC seconds; `starts`: unit -> when it starts."""
+class QueuePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A unit in a queue.  `place`: its place, from 1; `priority`: the job's own and that of its quality of service, or its
+    points where the order counts them; higher goes first; `cores`: cores on each host; `memory_mb`: memory on each host, in
+    MiB; `gpus`: GPUs on each host."""
 
-    at: float
+    place: int
+    unit: str
+    priority: int
+    nodes: int
+    cores: int
+    memory_mb: int
+    gpus: int
+    exclusive: bool
+    constraint: str
+
+
+class JobQueue(msgspec.Struct, frozen=True, kw_only=True):
+    """The queue of a batch department.  `pending`: units in it; `queue`: the first of them, in order."""
+
+    pending: int
+    queue: tuple[QueuePlace, ...]
+
+
+class StartsForeseen(msgspec.Struct, frozen=True, kw_only=True):
+    """When jobs start.  `at`: the time for which this was computed; `starts`: unit -> when it starts."""
+
+    at: TimeText
     starts: dict[str, Foreseen]
 
 
@@ -181,9 +204,9 @@ QUERIES: Final = (
     Query(
         service="scheduler",
         name="queue",
-        text="The queue of a batch department, in its order: place, unit, priority and size of each; of a web department "
-        "the answer to `why`.",
+        text="The queue of a batch department, in its order; of a web department the answer to `why`.",
         asked=QueueAsked,
+        answered=(JobQueue, InstancesExplained),
     ),
     Query(
         service="scheduler",

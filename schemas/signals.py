@@ -6,8 +6,9 @@ Rules
   1. A signal is a level at a moment, never a change: a lost or repeated one does no harm.
   2. What does not fit is refused with the field named (`schemas.requests.Malformed`), and counted by who reads it.
   3. The web scheduler's edge condenses them into `load.observed` facts; no core reads a signal.
-  4. `at` is the end of what was measured, by the publisher's clock; what is older than LATE_S when it arrives, or more than
-     AHEAD_S ahead, tells of another time or comes from a wrong clock, and is dropped.  Without `at` the arrival counts.
+  4. `at` is the end of what was measured, by the publisher's clock (`schemas.times`).  What is older than LATE_S when it
+     arrives, or more than AHEAD_S ahead, tells of another time or comes from a wrong clock, and is dropped.  Without `at` the
+     arrival counts.
 
 docs/reference/signals.md is the contract for who publishes them.
 """
@@ -23,6 +24,7 @@ from schemas.config import WebPolicy
 from schemas.control_characters import HIDDEN, WHAT
 from schemas.facts import UnitId
 from schemas.requests import is_json
+from schemas.times import Time, exact, utc_s
 from schemas.validation import UNREADABLE, WORDS, Malformed, misfit, unreadable
 
 UTILISATION_MAX: Final = 100  # it may use one core, and uses all of a large host; more is a broken meter
@@ -62,7 +64,7 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
     v: Annotated[int, Meta(ge=1)] = 1
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)] | None = None
-    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    at: Time | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
 
@@ -84,7 +86,7 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
     response_ms: Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)] | None = None
     errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
     refused: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
-    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    at: Time | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
 
@@ -96,7 +98,7 @@ class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
-    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    at: Time | None = None
     source: Source = ""
 
 
@@ -106,7 +108,7 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=SESSIONS_MAX)]
-    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    at: Time | None = None
     source: Source = ""
 
 
@@ -118,7 +120,7 @@ class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[dict[UnitId, tuple[Answered, Answered]], Meta(max_length=SESSIONS_MAX)]
-    at: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    at: Time | None = None
     source: Source = ""
 
 
@@ -154,6 +156,14 @@ _msgpack: Final = {name: msgspec.msgpack.Decoder(cls) for name, cls in SIGNALS.i
 
 def bytes_max(name: str) -> int:
     return SESSIONS_BYTES_MAX if name in ("sessions", "answers") else BYTES_MAX
+
+
+def encode(signal: AnySignal) -> bytes:
+    """JSON, with its time to the millisecond, as all times are written."""
+    told = msgspec.structs.asdict(signal)
+    if signal.at is not None:
+        told["at"] = exact(utc_s(signal.at))
+    return msgspec.json.encode(told)
 
 
 def decode(name: str, payload: bytes, content_type: str = "") -> Any:

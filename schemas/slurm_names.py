@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 from schemas.dimensions import DIMENSIONS
+from schemas.units import seconds
 
 # Our name → Slurm's name, where Slurm has one (sbatch(1), srun(1): OUTPUT ENVIRONMENT VARIABLES).
 SLURM_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,7 +33,7 @@ class SavedWork(Protocol):
     @property
     def attempt(self) -> int: ...
     @property
-    def at(self) -> float: ...
+    def at(self) -> str: ...
 
 
 class BootedJob(Protocol):
@@ -77,7 +78,7 @@ def of_job(boot: BootedJob) -> dict[str, str]:
     if boot.checkpoint is not None:
         own["PHOENIX_CHECKPOINT"] = "1"
         own["PHOENIX_CHECKPOINT_ATTEMPT"] = str(boot.checkpoint.attempt)
-        own["PHOENIX_CHECKPOINT_AT"] = f"{boot.checkpoint.at:.3f}"
+        own["PHOENIX_CHECKPOINT_AT"] = f"{seconds(boot.checkpoint.at):.3f}"
     if boot.array_job is not None:
         own["PHOENIX_ARRAY_JOB_ID"] = boot.array_job
     if boot.array_index is not None:

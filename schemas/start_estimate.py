@@ -1,4 +1,5 @@
-"""When jobs start, as their scheduler foresees it: what admission and the monitor ask it, and what it answers.
+"""When jobs start, as their scheduler foresees it: what admission and the monitor ask it, and what it answers.  The scheduler
+itself has `lookahead.start_estimate.Start`.
 
 phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}     -> {"at": …, "starts": {unit: Foreseen}}
 phoenix.query.scheduler.<department>.whatif   JobsAsked            -> JobsForeseen
@@ -12,6 +13,7 @@ import msgspec
 
 from schemas import facts as f
 from schemas.reasons import Reason
+from schemas.times import TimeText
 
 
 class Sure(StrEnum):
@@ -24,11 +26,11 @@ class Sure(StrEnum):
 
 
 class Foreseen(msgspec.Struct, frozen=True, kw_only=True):
-    """When a job starts, as its scheduler foresees it.  `start_at`: when, UTC seconds; null: unknown; `hosts`: where, as far
+    """When a job starts, as its scheduler foresees it.  `start_at`: when; null: unknown; `hosts`: where, as far
     as that is known (a reservation may name others when its time comes); `sure`: how sure that is; `because`: what the time
     depends on."""
 
-    start_at: float | None
+    start_at: TimeText | None
     hosts: tuple[str, ...] = ()
     sure: Sure
     because: Reason
@@ -49,9 +51,9 @@ class JobForeseen(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobsForeseen(msgspec.Struct, frozen=True, kw_only=True):
-    """When jobs would start.  `at`: the time for which this was computed, UTC seconds; `now`: the first job would start at
+    """When jobs would start.  `at`: the time for which this was computed; `now`: the first job would start at
     once; `found`: one for each job, in their order."""
 
-    at: float
+    at: TimeText
     now: bool
     found: list[JobForeseen]

@@ -9,27 +9,24 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
-import msgspec
 import nats.errors
 from nats.aio.client import Client
 
 from phoenix.balance.account import Account
 from schemas import subjects
-from schemas.signals import SIGNALS
+from schemas.signals import NAME, AnySignal, encode
 from services.runtime.log import get_log, message_of
 
 _log = get_log()
-NAMES = {cls: name for name, cls in SIGNALS.items()}
 
 
-async def publish(client: Client, account: Account, signal: msgspec.Struct) -> bool:
+async def publish(client: Client, account: Account, signal: AnySignal) -> bool:
     """Publish one of `schemas.signals`; False if the broker is away."""
     if not client.is_connected:
         return False
     try:
-        await client.publish(
-            subjects.signal(account.department, account.user, NAMES[type(signal)]), msgspec.json.encode(signal)
-        )
+        subject = subjects.signal(account.department, account.user, NAME[type(signal)])
+        await client.publish(subject, encode(signal))
     except (nats.errors.Error, OSError) as error:
         _log.warning("signal not sent", error=message_of(error))
         return False

@@ -48,7 +48,7 @@ from phoenix.client.answers import (
 from phoenix.client.errors import Refused, TimedOut, Unavailable, of_part
 from phoenix.client.options import JobOptions, LeaseOptions, ReleaseOptions
 from phoenix.client.retries import Repeat
-from phoenix.client.times import in_body, written
+from phoenix.client.times import written
 from phoenix.client.transport import TIMEOUT_S, Token, Transport
 
 JobRef: TypeAlias = str | Submitted | Job
@@ -588,7 +588,7 @@ class Client:
         timeout_s: float,
     ) -> None:
         told = {key: value for key, value in asked.items() if value is not None}
-        told |= {"source": source} | ({} if at is None else {"at": in_body(at, "at")})
+        told |= {"source": source} | ({} if at is None else {"at": written(at, "at")})
         await self._change(f"/v1/signals/{quote(department)}/{name}", told, {}, timeout_s, Repeat.ONCE)
 
     def _output(self, job: JobRef, stream: str, rank: int | None, attempt: int | None) -> following.Output:

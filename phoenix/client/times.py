@@ -3,7 +3,7 @@
 Rules
   1. An answer's time is a `Time`: RFC 3339 text with an offset.  The facts of events, as JSON, have UTC seconds.
   2. A call takes a `datetime` or UTC seconds.  A `datetime` without an offset is refused: it could be any hour.
-  3. The query of a read and the body of a request have RFC 3339 text (`written`), a load signal UTC seconds (`in_body`).
+  3. The query of a read and the body of a request have RFC 3339 text (`written`).
 """
 
 from __future__ import annotations
@@ -24,11 +24,6 @@ def written(at: datetime | float | None, field: str) -> str | None:
         return None
     found = datetime.fromtimestamp(_seconds(at, field), UTC)
     return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def in_body(at: datetime | float | None, field: str) -> float | None:
-    """UTC seconds; None stays None.  Raises `Invalid` by rule 2; `field`: of the signal."""
-    return None if at is None else _seconds(at, field)
 
 
 def _seconds(at: datetime | float, field: str) -> float:

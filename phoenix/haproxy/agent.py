@@ -16,16 +16,16 @@ import contextlib
 import signal
 import socket
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import msgspec
 from nats.aio.client import Client
 
 from phoenix.balance.feed import Feed
 from phoenix.balance.reporter import Reporter
 from phoenix.balance.session import talk
-from phoenix.balance.signals import NAMES, publish, ticks
+from phoenix.balance.signals import publish, ticks
 from phoenix.balance.utilisation import Usages
 from phoenix.haproxy.flow import Flow
 from phoenix.haproxy.keeper import Keeper, Seen
@@ -35,7 +35,7 @@ from phoenix.haproxy.runtime_api import RuntimeApi
 from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
-from schemas.signals import SOURCE_MAX, CpuSignal
+from schemas.signals import NAME, SOURCE_MAX, AnySignal, CpuSignal
 from services.domain.exits import Exit
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
@@ -135,16 +135,16 @@ class Agent:
         async for _ in ticks(self._settings.signal_interval_s):
             for signal_ in self._signals():
                 if await publish(client, self._account, signal_):
-                    self._counts.signals[NAMES[type(signal_)]] += 1
+                    self._counts.signals[NAME[type(signal_)]] += 1
 
-    def _signals(self) -> list[msgspec.Struct]:
+    def _signals(self) -> list[AnySignal]:
         """What the last look is worth (rule 2)."""
         now, seen = time.monotonic(), self._keeper.seen
         self._usages.forget_stale(now)
         self._utilisation = None
         if seen is None:
             return []
-        found: list[msgspec.Struct | None] = [self._cpu(seen, now)]
+        found: list[AnySignal | None] = [self._cpu(seen, now)]
         if seen is not self._told:  # a look that has been reported is not reported again: it would not be newer
             self._told = seen
             found.append(self._flow.requests(seen.reading, seen.now, seen.at))
@@ -164,7 +164,7 @@ class Agent:
         return CpuSignal(
             utilisation=round(reading.utilisation, 4),
             instances=reading.instances,
-            at=time.time(),
+            at=datetime.now(UTC),
             interval_s=self._settings.signal_interval_s,
             source=self._source,
         )

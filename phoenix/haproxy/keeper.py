@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from phoenix.haproxy.metrics import Counts
@@ -29,12 +30,12 @@ _log = get_log()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What HAProxy looked like after the last command.  `now`: monotonic, `at`: UTC."""
+    """What HAProxy looked like after the last command.  `now`: monotonic."""
 
     reading: Reading
     plan: Plan
     now: float
-    at: float
+    at: datetime
 
 
 class Keeper:
@@ -62,7 +63,7 @@ class Keeper:
             self._lost(str(error))
             return None
         self._say_shortage(planned)
-        self.seen = Seen(reading, planned, time.monotonic(), time.time())
+        self.seen = Seen(reading, planned, time.monotonic(), datetime.now(UTC))
         return self.seen
 
     @property

@@ -32,6 +32,10 @@ TEXTS: Final = (
 PLAIN: Final = ("1", "2", "7", "3_1", "web.1", "web", "hpc", "cpu", "#!/bin/sh\ntrue\n", "a", "1-3", "host001")
 NUMBERS: Final = (0, 1, -1, 2, 255, 2**31, -(2**31), 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1)
 FLOATS: Final = (0.0, -0.0, 0.5, -1.0, 1e-300, 1e300, 1e18, math.inf, -math.inf, math.nan)
+TIMES: Final = (
+    "1970-01-01T00:00:00Z", "2026-05-28T20:26:40.000Z", "2026-05-28T22:26:40.5+02:00", "2026-05-28T20:26:40", "now", "",
+    "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999-12:00", "2026-02-30T00:00:00Z",
+)  # fmt: skip
 NEEDED: Final = ("script",)  # of a job, though its schema lets it out
 DEPTH_MAX: Final = 4
 DEEP: Final = 20_000
@@ -97,6 +101,8 @@ class Fuzz:
                 if self._tame:
                     return self._within(kind) + rng.choice((0.0, 0.1, 0.5, 1.0, 60.0))
                 return rng.choice(FLOATS) if rng.random() < 0.5 else rng.random() * 100
+            case inspect.DateTimeType():
+                return rng.choice(TIMES)
             case inspect.BoolType():
                 return rng.random() < 0.5
             case inspect.NoneType():

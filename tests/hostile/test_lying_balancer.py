@@ -22,6 +22,7 @@ from schemas.config import CloudConfig, User
 from schemas.envelope import decode
 from schemas.signal_drops import Drop
 from schemas.signals import SIGNALS
+from schemas.times import exact
 from services.provisioner.core.provisioner import ProvisionerCore
 from services.runtime.log import get_log
 from services.runtime.signal_line import Message, Newest
@@ -36,6 +37,7 @@ SECONDS = 240 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 HOSTS, GUARANTEE, MOST, FLOOR = 12, 4, 5, 1
 STEP, STEP_S = 2, 60.0
 RUN_S = 7.0  # of a job
+ERAS = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59.999999-12:00")  # neither has a year in UTC
 LIES = ("flap", "bounds", "clock", "names", "shape", "sources", "same", "silence")
 
 
@@ -134,7 +136,7 @@ class Liar:
 
     def _bounds(self) -> list[tuple[str, bytes]]:
         odd: Any = self.dice.choice(
-            (float("nan"), float("inf"), -float("inf"), -1, 1e300, 10**400, None, "1", True, [], 2**63)
+            (float("nan"), float("inf"), -float("inf"), -1, 1e300, 10**400, None, "1", True, [], 2**63, *ERAS)
         )
         name, field = self.dice.choice(
             (("cpu", "utilisation"), ("requests", "rate"), ("claim", "instances"), ("cpu", "at"))
@@ -143,7 +145,9 @@ class Liar:
 
     def _clock(self) -> list[tuple[str, bytes]]:
         off = self.dice.choice((-1e9, -3600.0, -6.0, 1.5, 3600.0, 1e9))
-        return [self._json("cpu", utilisation=100, at=self.cloud.world.now + off, source=str(self.dice.random()))]
+        return [
+            self._json("cpu", utilisation=100, at=exact(self.cloud.world.now + off), source=str(self.dice.random()))
+        ]
 
     def _names(self) -> list[tuple[str, bytes]]:
         unit = self.dice.choice(("shop.1", "web.999999", "hpc.1", "1", "web.1", "web.2", "", "web.-1", "x" * 300))
@@ -160,7 +164,7 @@ class Liar:
         ]
 
     def _same(self) -> list[tuple[str, bytes]]:
-        return [self._json("cpu", utilisation=50, at=self.cloud.world.now, source="one")] * 3 + self.before[-5:]
+        return [self._json("cpu", utilisation=50, at=exact(self.cloud.world.now), source="one")] * 3 + self.before[-5:]
 
     def reports(self) -> None:
         """Of instances that are well it says that they are not, and the other way round."""

@@ -187,7 +187,7 @@ async def test_a_release_has_one_number_however_often_it_is_asked_for(here: Hous
 async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
     heard = await here.hear("service-monitor", "phoenix.signal.web.*.*")
     for name, example in SIGNALS.items():
-        sent = msgspec.json.decode(msgspec.json.encode(example)) | {"at": time.time()}
+        sent = msgspec.json.decode(msgspec.json.encode(example)) | {"at": exact(time.time())}
         assert (await call(here, "wim", "POST", f"/v1/signals/web/{name}", sent))[:2] == (200, {"ok": True})
         message = await heard.next_msg(5)
         assert (message.subject, msgspec.json.decode(message.data)) == (f"phoenix.signal.web.wim.{name}", sent)
@@ -212,8 +212,10 @@ async def test_each_signal_is_handed_on_as_it_came(here: House) -> None:
         ("cpu", b'{"utilisation": NaN}', 422, "utilisation"),
         ("cpu", b'{"utilisation": Infinity}', 422, "utilisation"),
         ("cpu", b'{"utilisation": 1e999}', 422, "utilisation"),
-        ("cpu", {"utilisation": 0.5, "at": time.time() - 3600}, 422, "at"),
-        ("cpu", {"utilisation": 0.5, "at": time.time() + 3600}, 422, "at"),
+        ("cpu", {"utilisation": 0.5, "at": exact(time.time() - 3600)}, 422, "at"),
+        ("cpu", {"utilisation": 0.5, "at": exact(time.time() + 3600)}, 422, "at"),
+        ("cpu", {"utilisation": 0.5, "at": time.time()}, 422, "at"),
+        ("claim", {"instances": 3, "at": exact(time.time())[:-1]}, 422, "at"),
         ("cpu", b"{" + b" " * 5000 + b"}", 413, None),
         ("cpu", {"utilisation": 0.5, "source": "\x1b[2J"}, 422, "source"),
         ("requests", {"rate": 1e9}, 422, "rate"),

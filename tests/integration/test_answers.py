@@ -1,4 +1,5 @@
-"""Every read answers as the OpenAPI document says, and says no more: on a cloud in which everything that has an answer is."""
+"""Every read answers as the OpenAPI document says, every scheduler as the AsyncAPI document says, and both say no more: on a
+cloud in which everything that has an answer is."""
 
 from __future__ import annotations
 
@@ -6,14 +7,19 @@ import json
 import time
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import nats
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft7Validator, Draft202012Validator
 
 from phoenix.cli.http import Client, query
+from schemas import subjects
+from schemas.generate import DIRECTORY
+from schemas.queries import QUERIES
 from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
 from schemas.units import exact
 from services.admission.http import openapi
@@ -83,7 +89,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 def live_through(cloud: Cloud) -> None:
     """Jobs 1 to 5 of alice: completed, an array that is partly over, failed, runs, waits for what failed; a lease, 6, and
-    one that ends, 7; ben's 8 of a service; web scales by hand, has a release, a host that drains."""
+    one that ends, 7; ben's 8 of a service; 9 waits for hosts; web scales by hand, has a release, a host that drains."""
 
     def submit(*words: str, user: str = "alice") -> str:
         return cloud.ok("submit", "--as", user, *words).strip()
@@ -103,6 +109,7 @@ def live_through(cloud: Cloud) -> None:
     cloud.ok("hosts", "drain", "host004", "--reason", "for a test")
     cloud.run("submit", "--as", "alice", "-N", "99", "--wrap", "true")
     until(lambda: cloud.json("show", "8")["state"] == "completed", "ben's job does not end")
+    submit("-N", "4", "--exclusive", "--priority=-3", "--wrap", "true")
 
 
 def reader(cloud: Cloud, user: str = "oscar") -> Client:
@@ -200,3 +207,42 @@ def test_the_page_gets_its_stream(cloud: Cloud) -> None:
             if line.startswith(b"data: "):
                 assert not list(check.iter_errors(json.loads(line[6:])))
                 return
+
+
+# ------------------------------------------------------------------------------------------------------- schedulers, over NATS
+
+ASYNCAPI = DIRECTORY / "asyncapi.json"
+PUBLIC = [query for query in QUERIES if query.service == "scheduler" and not query.internal]
+ASKED: dict[str, list[tuple[str, str, dict[str, Any]]]] = {  # by query: department, user, parameters
+    "queue": [("hpc", "alice", {}), ("hpc", "alice", {"limit": 0}), ("bio", "ben", {}), ("web", "wendy", {})],
+    "start": [("hpc", "alice", {}), ("hpc", "alice", {"jobs": ["5", "6"]}), ("bio", "ben", {})],
+    "why": [*(("hpc", "alice", {"job": job}) for job in ("1", "2", "3", "4", "5", "6", "7")), ("web", "wendy", {})],
+}
+
+
+async def told(cloud: Cloud, name: str, department: str, user: str, parameters: dict[str, Any]) -> dict[str, Any]:
+    status, inbox = cloud.status(), f"_INBOX_{department}.{user}"
+    nkey = status["credentials"][user]["nkey"]
+    nc = await nats.connect(status["nats_url"], nkeys_seed=nkey, inbox_prefix=inbox)
+    try:
+        subject = subjects.query("scheduler", department, name)
+        answer: dict[str, Any] = json.loads((await nc.request(subject, json.dumps(parameters).encode(), 30)).data)
+        return answer
+    finally:
+        await nc.close()
+
+
+@pytest.mark.parametrize("name", [query.name for query in PUBLIC])
+async def test_a_scheduler_answers_as_the_document_says(cloud: Cloud, name: str) -> None:
+    document = json.loads(ASYNCAPI.read_text())
+    reply = document["components"]["messages"][f"query.scheduler.{name}.reply"]["payload"]
+    check = Draft7Validator(strict({**reply, "components": document["components"]}))
+    found = [await told(cloud, name, *asked) for asked in ASKED[name]]
+    assert [list(check.iter_errors(answer)) for answer in found] == [[] for _ in found], found
+    if name == "queue":
+        waiting = [(answer["pending"], [row["unit"] for row in answer["queue"]]) for answer in found[:2]]
+        assert waiting == [(1, ["9"]), (1, [])]
+        assert (found[0]["queue"][0]["priority"], found[0]["queue"][0]["exclusive"]) == (-3, True)
+    if name == "start":
+        assert {datetime.fromisoformat(answer["at"]).utcoffset() for answer in found} == {timedelta(0)}
+        assert {unit: start["start_at"] for unit, start in found[1]["starts"].items()}["6"] is not None

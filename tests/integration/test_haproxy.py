@@ -22,6 +22,7 @@ import pytest_asyncio
 from phoenix.haproxy import check, metrics
 from phoenix.haproxy.settings import load
 from phoenix.load.record import Outcome
+from schemas.times import exact
 from tests.support.haproxy_site import RATE, ROOT, Site, end
 from tests.support.ports import free_port
 from tests.support.scraped import faults, linted
@@ -210,7 +211,14 @@ async def test_while_the_others_are_full_no_request_is_lost_to_one_that_has_died
 
 async def test_the_signals_say_what_haproxy_serves(cloud: Site) -> None:
     async def measure(utilisation: float) -> None:
-        measured = {"unit": "web.1", "attempt": 1, "rank": 0, "utilisation": utilisation, "interval_s": 1.0, "at": 0.0}
+        measured = {
+            "unit": "web.1",
+            "attempt": 1,
+            "rank": 0,
+            "utilisation": utilisation,
+            "interval_s": 1.0,
+            "at": exact(0.0),
+        }
         foreign = {**measured, "unit": "web.999", "utilisation": 9.0}  # not in service here
         payload = json.dumps({"v": 1, "instances": [measured, foreign]}).encode()
         await cloud.client.publish("phoenix.measure.web.instances", payload)

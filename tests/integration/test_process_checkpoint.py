@@ -78,7 +78,11 @@ async def test_the_next_attempt_finds_the_files_before_its_script_starts(hypervi
         attempt=2,
         script="#!/bin/sh\ncat state/a b c; echo; env | grep ^PHOENIX_CHECKPOINT | sort; echo more >> b\n",
         inputs=[{"name": "b", "size": 3}, {"name": "c", "size": 3}, {"name": "state", "size": 3}],
-        checkpoint={"attempt": 1, "at": 1234.5, "files": [{"name": "state/a", "size": 3}, {"name": "b", "size": 3}]},
+        checkpoint={
+            "attempt": 1,
+            "at": "1970-01-01T00:20:34.500Z",
+            "files": [{"name": "state/a", "size": 3}, {"name": "b", "size": 3}],
+        },
     )
     life.saved = {"state/a": b"one", "b": b"new"}
     life.inputs = {"b": b"old", "c": b"inp", "state": b"dir"}

@@ -16,6 +16,7 @@ from schemas import facts as f
 from schemas.audit import AuditBatch, AuditRecord
 from schemas.config import CloudConfig, User
 from schemas.envelope import decode
+from schemas.times import exact
 from services.domain.custody.rules import RULES
 from services.runtime.service import Service
 from services.scheduler.core.batch.core import BatchCore
@@ -50,7 +51,7 @@ async def scheduler(here: World, kind: str, **policy: Any) -> Service:
 
 
 async def signal(here: World, utilisation: float, **fields: Any) -> None:
-    payload = {"utilisation": utilisation, "at": time.time(), "interval_s": INTERVAL_S, "source": "b1", **fields}
+    payload = {"utilisation": utilisation, "at": exact(time.time()), "interval_s": INTERVAL_S, "source": "b1", **fields}
     await here.admin.publish("phoenix.signal.web.lb.cpu", json.dumps(payload).encode())
 
 
@@ -98,7 +99,7 @@ async def test_signals_that_mean_nothing_are_counted_and_dropped_and_told(here: 
     for payload in (b"", b"{", b'{"utilisation": -1}', b'{"utilisation": NaN}', b"\xc1", b'{"utilisation": 1e9}'):
         await here.admin.publish("phoenix.signal.web.lb.cpu", payload)
     for _ in range(5):
-        await signal(here, 0.5, at=time.time() - 3600, source="an hour behind")
+        await signal(here, 0.5, at=exact(time.time() - 3600), source="an hour behind")
     await here.admin.publish("phoenix.signal.web.lb.memory", b"{}")  # no signal: no process listens
     await signal(here, 0.5)
     await until(lambda: edge.meter.gate.taken == {"cpu": 1}, "the good one is taken")

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import time
+from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
@@ -34,7 +35,9 @@ def burst(url: str, messages: list[bytes]) -> None:
 
 
 def signal(at: float) -> bytes:
-    return json.dumps({"rate": 1.0, "interval_s": 0.1, "source": "haproxy-1", "at": at}).encode()
+    return json.dumps(
+        {"rate": 1.0, "interval_s": 0.1, "source": "haproxy-1", "at": datetime.fromtimestamp(at, UTC).isoformat()}
+    ).encode()
 
 
 def signals(first_at: float) -> list[bytes]:

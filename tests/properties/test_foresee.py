@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from schemas import facts as f
 from schemas.facts import Dependency
-from schemas.start_estimate import Foreseen, Sure
+from schemas.start_estimate import Sure
 from services.scheduler.core.batch.core import BatchCore
-from services.scheduler.lookahead.start_estimate import foresee
+from services.scheduler.lookahead.start_estimate import Start, foresee
 from tests.support.world import World, batch, cloud
 
 EXAMPLES = 60
@@ -82,7 +82,7 @@ class Site:
             self.run_s.update(dict.fromkeys([f"{job}_{i}" for i in array] or [job], seconds))
             self.world.step()
 
-    def foreseen(self) -> dict[str, Foreseen]:
+    def foreseen(self) -> dict[str, Start]:
         self.world.settle()
         known = self.core.custody.dump(), self.core.dump()
         found = foresee(self.core, self.world.now, list(self.run_s))

@@ -41,7 +41,7 @@ from services.scheduler.edge.batch import BatchEdge
 from services.scheduler.lookahead import last_pass, reasons
 from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.reasons import Reasons
-from services.scheduler.lookahead.start_estimate import Foreseen, copied, core_of, foresee
+from services.scheduler.lookahead.start_estimate import Start, copied, core_of, foresee
 from services.scheduler.lookahead.why import why
 from tests.support.scheduling import reservations
 from tests.support.world import World, batch, cloud
@@ -246,7 +246,7 @@ def test_no_room_is_kept_for_best_effort(asks: list[Ask], order: str, held: int)
     site.play(asks)
     for unit in site.waiting():
         if site.core.view.jobs.job(unit).best_effort:
-            found: dict[str, Foreseen] = foresee(site.core, site.world.now, [unit])
+            found: dict[str, Start] = foresee(site.core, site.world.now, [unit])
             assert type(found[unit].because) is not because.Reserved
             assert "reserved_in_s" not in because.fields(site.whole(unit))
 

@@ -43,6 +43,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchPolicy, Department, MultiFactor, UserLimits, Warm, WebPolicy
 from schemas.dimensions import DIMENSIONS, Dimension, asking
+from schemas.queries import QueuePlace
 from schemas.requests import Foretold, JobSubmit, LeaseCreate
 from schemas.size import FIELDS, Size, size_of
 from services.admission.commands import compose
@@ -90,7 +91,9 @@ def test_this_file_knows_every_dimension() -> None:
 
 FLAT: Final[dict[type, Callable[[Dimension], Sequence[str]]]] = {  # struct -> its fields that a dimension takes
     **dict.fromkeys((f.UnitPlaced, f.HostDescribed, f.JobSubmitted), lambda d: [d.field]),
-    **dict.fromkeys((LeaseCreate, Foretold, because.Needs, Work, Boot, door_of_guest.Boot), lambda d: [d.field]),
+    **dict.fromkeys(
+        (LeaseCreate, Foretold, because.Needs, Work, Boot, door_of_guest.Boot, QueuePlace), lambda d: [d.field]
+    ),
     JobSubmit: lambda d: [d.per_node],
     Scenario: lambda d: [f"host_{d.field}"],
     UserLimits: lambda d: [d.limit] if d.limit else [],
@@ -205,8 +208,7 @@ def test_d3_a_question_finds_the_host_that_a_job_would_have() -> None:
     world = site()
     core: BatchCore = world.seats["scheduler.hpc"].core
     job = f.JobSubmitted(job="1", dept="hpc", user="ann", name="x", payload="", walltime_s=60.0, **SIZE.fields())
-    first = found(copied(core), job, world.now).first
-    assert first is not None
+    first, _ = found(copied(core), job, world.now)
     assert first.hosts == ("whole",)
 
 

@@ -20,6 +20,7 @@ from aiohttp import web
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from schemas.times import exact
 from tests.support.ports import free_port
 from tests.support.until import until
 
@@ -112,7 +113,9 @@ class Site:
 
     async def measure(self, **utilisation: float) -> None:
         """What the guests of instances report (`n1`: web.1)."""
-        told = [{"unit": f"web.{n[1:]}", "attempt": 1, "utilisation": u, "at": 0.0} for n, u in utilisation.items()]
+        told = [
+            {"unit": f"web.{n[1:]}", "attempt": 1, "utilisation": u, "at": exact(0.0)} for n, u in utilisation.items()
+        ]
         await self.client.publish("phoenix.measure.web.instances", json.dumps({"v": 1, "instances": told}).encode())
         await self.client.flush()
 

@@ -18,6 +18,7 @@ from phoenix.balance.reporter import Reporter
 from phoenix.balance.utilisation import STALE_S, Usages
 from schemas.measures import Measured, Measures
 from schemas.problems import problem
+from schemas.times import exact
 
 ACCOUNT = Account(department="web", user="lb", nats_url="nats://unused", inbox_prefix="_INBOX_web.lb")
 
@@ -104,7 +105,7 @@ async def test_the_list_is_asked_for_as_soon_as_an_instance_is_placed_and_when_i
 
 
 def measures(**utilisation: float) -> bytes:
-    found = (Measured(unit=f"web.{n[1:]}", attempt=1, utilisation=u, at=0.0) for n, u in utilisation.items())
+    found = (Measured(unit=f"web.{n[1:]}", attempt=1, utilisation=u, at=exact(0.0)) for n, u in utilisation.items())
     return msgspec.json.encode(Measures(instances=tuple(found)))
 
 

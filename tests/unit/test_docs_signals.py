@@ -37,6 +37,8 @@ def bounds(described: dict[str, Any]) -> str:
     """As the table has them."""
     if "anyOf" in described:
         described = next(one for one in described["anyOf"] if one["type"] != "null")
+    if described.get("format") == "date-time":
+        return "an RFC 3339 time with an offset"
     if described["type"] == "string":
         return f"at most {described['maxLength']} characters, none hidden"
     if described["type"] == "array":

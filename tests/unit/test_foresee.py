@@ -9,12 +9,12 @@ from msgspec import to_builtins
 
 from schemas import reasons as because
 from schemas.facts import Dependency, Lease
-from schemas.start_estimate import Foreseen, Sure
+from schemas.start_estimate import Sure
 from services.domain.text import sentence
 from services.domain.text.starts import when_it_starts
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead import start_estimate
-from services.scheduler.lookahead.start_estimate import FIRST, foresee
+from services.scheduler.lookahead.start_estimate import FIRST, Start, foresee
 from services.scheduler.lookahead.why import why
 from tests.support.world import World, batch, cloud, web
 
@@ -27,7 +27,7 @@ def cluster(hosts: int = 2, **policy: Any) -> World:
     return world
 
 
-def ahead(world: World, *units: str) -> dict[str, Foreseen]:
+def ahead(world: World, *units: str) -> dict[str, Start]:
     world.settle()
     seat = world.seats["scheduler.hpc"]
     before = seat.custody.dump(), seat.core.dump()
@@ -36,7 +36,7 @@ def ahead(world: World, *units: str) -> dict[str, Foreseen]:
     return found
 
 
-def in_s(world: World, word: Foreseen) -> float | None:
+def in_s(world: World, word: Start) -> float | None:
     return None if word.start_at is None else round(word.start_at - world.now, 3)
 
 

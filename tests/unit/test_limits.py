@@ -106,7 +106,7 @@ def test_a_quality_adds_to_the_priority_in_every_order() -> None:
     for order in ("fcfs", "first-fit", "multi-factor"):
         world = cluster(1, order=order, quality={"urgent": Quality(priority=50)})
         plain, urgent = world.submit(cores=4, priority=1), world.submit(cores=4, quality="urgent")
-        assert [row["unit"] for row in queue_view(core(world))] == [urgent, plain]
+        assert [row.unit for row in queue_view(core(world)).queue] == [urgent, plain]
         world.settle()
         assert world.states() == {plain: "pending", urgent: "open"}
 
@@ -120,7 +120,7 @@ def test_user_and_department_are_told_in_what_a_priority_is_made_of() -> None:
     world.submit(cores=4)
     world.settle()
     bob, ann = world.submit(cores=4, user="bob"), world.submit(cores=4)
-    assert [row["unit"] for row in queue_view(core(world))] == [ann, bob]
+    assert [row.unit for row in queue_view(core(world)).queue] == [ann, bob]
     told = next(r for r in why(core(world), bob, world.now) if type(r) is because.Priority)
     assert (because.fields(told)["user_points"], because.fields(told)["department"]) == (-50.0, 10.0)
     assert sentence(told).endswith("-50.0 for its user, 10.0 for its department, as of all in it")

@@ -13,6 +13,7 @@ from services.domain import text as sentences
 from services.scheduler.core.web.answers import Sum
 from services.scheduler.meter.answers import KEPT_S, RECENT_S, Answered, Failing
 from services.scheduler.meter.meter import Meter
+from tests.support.times import time_at
 
 NOW = 1_000.0
 RELEASES: Mapping[str, tuple[int, bool]] = {"web.1": (1, False), "web.2": (1, False), "web.3": (2, True)}
@@ -90,7 +91,7 @@ def test_failing_is_told_by_numbers() -> None:
 def test_the_meter_hands_on_what_it_takes() -> None:
     meter = Meter("web")
     meter.answers.release_of = RELEASES.get
-    signal = AnswersSignal(instances={"web.3": (5, 1)}, at=NOW, source="a")
+    signal = AnswersSignal(instances={"web.3": (5, 1)}, at=time_at(NOW), source="a")
     meter.take(signal, NOW)
     meter.take(signal, NOW)  # out of order: dropped
     assert meter.answers.counted[True] == Sum(5, 1)

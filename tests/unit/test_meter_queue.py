@@ -5,6 +5,7 @@ from __future__ import annotations
 from schemas.signals import RequestsSignal
 from services.scheduler.meter.meter import Meter
 from services.scheduler.meter.queue import HELD_S, WAITED_S, Queue, Refused, Waiting
+from tests.support.times import time_at
 
 NOW = 1_000.0
 
@@ -41,7 +42,7 @@ def test_queues_of_several_add_up_and_a_word_does_not_hold_for_ever() -> None:
 def test_the_meter_hands_on_what_it_takes() -> None:
     meter = Meter("web")
     for second in range(5):
-        signal = RequestsSignal(rate=40.0, queue=3, at=NOW + second)
+        signal = RequestsSignal(rate=40.0, queue=3, at=time_at(NOW + second))
         meter.take(signal, NOW + second)
         meter.take(signal, NOW + second)  # out of order: dropped
     assert meter.queue.waiting(NOW + 4) == Waiting(3, 4.0)

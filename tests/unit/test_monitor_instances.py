@@ -12,6 +12,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.measures import Measured, Measures
 from schemas.signals import SessionsSignal
+from schemas.times import exact
 from services.monitor.views import instances as module
 from services.monitor.views.instances import instances
 from services.monitor.views.levels import BYTES_PER_S, SESSIONS_MAX, SOURCES_MAX, STALE_S, Levels
@@ -29,7 +30,7 @@ class Clock:
 
 
 def measures(utilisation: float, unit: str = "web.1") -> bytes:
-    one = Measured(unit=unit, attempt=1, utilisation=utilisation, memory_mb=64.0, at=0.0)
+    one = Measured(unit=unit, attempt=1, utilisation=utilisation, memory_mb=64.0, at=exact(0.0))
     return msgspec.json.encode(Measures(instances=(one,)))
 
 

@@ -11,6 +11,7 @@ import pytest
 from phoenix.cli import show
 from schemas import facts as f
 from schemas.measures import JobMeasured, JobMeasures
+from schemas.times import exact
 from services.monitor.history import reads
 from services.monitor.history.reads import Filter
 from services.monitor.views import levels as module
@@ -30,7 +31,7 @@ def measured(cpu: float, peak: float | None = None, attempt: int = 1, ranks: int
 
 
 def said(cpu: float, peak: float | None = None, attempt: int = 1, unit: str = "1") -> bytes:
-    one = JobMeasured(unit=unit, attempt=attempt, cpu_seconds=cpu, max_rss_mb=peak, heard_at=50.0)
+    one = JobMeasured(unit=unit, attempt=attempt, cpu_seconds=cpu, max_rss_mb=peak, heard_at=exact(50.0))
     return msgspec.json.encode(JobMeasures(jobs=(one,)))
 
 

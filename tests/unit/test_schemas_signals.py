@@ -37,7 +37,10 @@ GOOD: dict[str, dict[str, Any]] = {
     "claim": {"instances": 5},
     "sessions": {"sessions": {"web.1": 5}},
 }
-TIMES = [("at", -1), ("at", math.inf), ("at", math.nan), ("at", 2e12), ("at", "now")]
+TIMES = [
+    *(("at", value) for value in (-1, math.inf, math.nan, 1_780_000_000, 1_780_000_000.5)),
+    *(("at", text) for text in ("now", "", "1780000000", "2026-05-28", "2026-05-28T20:26:40", "2026-13-28T20:26:40Z")),
+]
 SPANS = [("interval_s", 0), ("interval_s", 1e-9), ("interval_s", -1), ("interval_s", 3601), ("interval_s", math.nan)]
 NO_NUMBER = [math.nan, math.inf, -math.inf, -0.01, 1e9 + 1, "0.5", None, [], True]
 WRONG: list[tuple[str, str, Any]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from services.scheduler.meter.signal_filter import (
     TELL_AFTER,
     Gate,
 )
+from tests.support.times import time_at
 
 NOW = 1_000_000.0
 TIMEOUT_S = 10.0
@@ -30,15 +32,15 @@ SOURCES = st.sampled_from(("", "a", "b"))
 
 
 def signal(utilisation: float, at: float | None = NOW, **fields: Any) -> CpuSignal:
-    return CpuSignal(utilisation=utilisation, at=at, **fields)
+    return CpuSignal(utilisation=utilisation, at=None if at is None else time_at(at), **fields)
 
 
 def requests(rate: float, at: float | None = NOW, **fields: Any) -> RequestsSignal:
-    return RequestsSignal(rate=rate, at=at, **fields)
+    return RequestsSignal(rate=rate, at=None if at is None else time_at(at), **fields)
 
 
 def claim(instances: int, at: float | None = NOW, source: str = "") -> ClaimSignal:
-    return ClaimSignal(instances=instances, at=at, source=source)
+    return ClaimSignal(instances=instances, at=None if at is None else time_at(at), source=source)
 
 
 def heard(*signals: AnySignal, now: float = NOW) -> Meter:
@@ -219,7 +221,7 @@ def test_a_new_leader_goes_on_with_the_claim_of_the_journal() -> None:
 
 
 def sessions(counts: dict[str, int], at: float = NOW, source: str = "") -> SessionsSignal:
-    return SessionsSignal(sessions=counts, at=at, source=source)
+    return SessionsSignal(sessions=counts, at=time_at(at), source=source)
 
 
 def test_the_quietest_are_those_in_service_with_the_fewest_sessions_of_all_balancers() -> None:
@@ -244,23 +246,25 @@ def test_the_quietest_are_bounded() -> None:
 # ------------------------------------------------------------------------------------------------------------ what is dropped
 
 GOOD: tuple[AnySignal, ...] = (signal(0.7), requests(100), claim(3), sessions({"web.1": 1}))
+FIRST = datetime.min.replace(tzinfo=timezone(timedelta(hours=14)))  # both beyond the years that UTC has
+LAST = datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))
 OUT_OF_TIME = (
-    (NOW - LATE_S - 0.1, "late"),
-    (NOW + AHEAD_S + 0.1, "future"),
-    (NOW - 3600, "late"),
-    (NOW + 3600, "future"),
-    (NOW - 1, "out_of_order"),
-    (NOW - 0.5, "out_of_order"),
-    (math.nan, "not_finite"),
-    (math.inf, "not_finite"),
+    (time_at(NOW - LATE_S - 0.1), "late"),
+    (time_at(NOW + AHEAD_S + 0.1), "future"),
+    (time_at(NOW - 3600), "late"),
+    (time_at(NOW + 3600), "future"),
+    (time_at(NOW - 1), "out_of_order"),
+    (time_at(NOW - 0.5), "out_of_order"),
+    (FIRST, "late"),
+    (LAST, "future"),
 )
 
 
 @pytest.mark.parametrize("good", GOOD, ids=lambda one: s.NAME[type(one)])
 @pytest.mark.parametrize(("at", "reason"), OUT_OF_TIME)
-def test_what_comes_at_a_wrong_time_is_dropped_and_counted(good: AnySignal, at: float, reason: str) -> None:
+def test_what_comes_at_a_wrong_time_is_dropped_and_counted(good: AnySignal, at: datetime, reason: str) -> None:
     name = s.NAME[type(good)]
-    meter = heard(msgspec.structs.replace(good, at=NOW - 0.5))
+    meter = heard(msgspec.structs.replace(good, at=time_at(NOW - 0.5)))
     before = meter.observation(NOW)
     meter.take(msgspec.structs.replace(good, at=at), NOW)
     assert (meter.gate.taken, meter.gate.dropped) == ({name: 1}, {(name, reason): 1})
@@ -379,7 +383,7 @@ def test_what_is_dropped_between_good_ones_is_told_until_it_ends() -> None:
 # ---------------------------------------------------------------------------------------------------------------- properties
 
 ANY_NUMBER = st.one_of(st.floats(), st.integers(), st.floats(0, 2))
-ANY_TIME = st.one_of(st.none(), st.floats(NOW - 8, NOW + 40), ANY_NUMBER)
+ANY_TIME = st.one_of(st.none(), st.floats(NOW - 8, NOW + 40).map(time_at), st.datetimes(timezones=st.timezones()))
 ANY_SIGNAL: st.SearchStrategy[AnySignal] = st.one_of(
     st.builds(
         CpuSignal,

@@ -50,7 +50,7 @@ async def test_on_idle_hosts_it_starts_now_and_so_it_does_when_it_is_submitted()
     first = answer.found[0].first
     assert answer.now
     assert first is not None
-    assert first.start_at == world.now
+    assert first.start_at == exact(world.now)
     assert answer.found[1].first is None, "who starts at once needs no variants"
     submitted = world.submit(nodes=2, cores=4)
     world.settle()
@@ -67,8 +67,8 @@ async def test_behind_others_it_starts_when_they_have_run_to_their_limits() -> N
     first, second = (found.first for found in answer.found)
     assert first is not None
     assert second is not None
-    assert (first.start_at, type(first.because)) == (world.now + 150, because.ByWalltimes)
-    assert second.start_at == world.now + 150
+    assert (first.start_at, type(first.because)) == (exact(world.now + 150), because.ByWalltimes)
+    assert second.start_at == exact(world.now + 150)
 
 
 async def test_a_shorter_one_would_be_backfilled() -> None:
@@ -80,15 +80,20 @@ async def test_a_shorter_one_would_be_backfilled() -> None:
     long, short = (found.first for found in answer.found)
     assert long is not None
     assert short is not None
-    assert (long.start_at, short.start_at) == (world.now + 150, world.now)
+    assert (long.start_at, short.start_at) == (exact(world.now + 150), exact(world.now))
 
 
 async def test_of_an_array_the_first_and_the_last_element() -> None:
-    answer = await told(cluster(2), job(array=tuple(range(1, 6)), walltime_s=100.0))
+    world = cluster(2)
+    answer = await told(world, job(array=tuple(range(1, 6)), walltime_s=100.0))
     found = answer.found[0]
     assert found.first is not None
     assert found.last is not None
-    assert (found.first.start_at, found.last.start_at) == (answer.at, answer.at + 200)
+    assert (answer.at, found.first.start_at, found.last.start_at) == (
+        exact(world.now),
+        exact(world.now),
+        exact(world.now + 200),
+    )
 
 
 async def test_what_can_never_start_is_told_with_its_reason() -> None:
@@ -140,8 +145,9 @@ def foretelling(fold: Fold, starts: dict[str, float | None]) -> Foretelling:
         best = {True: "best_effort", False: ""}
         times = [starts.get(best[job.best_effort] or f"t{job.walltime_s:.0f}") for job in jobs]
         why = because.ByWalltimes(ends=1)
-        found = [JobForeseen(first=Foreseen(start_at=at, sure=Sure.BY_WALLTIMES, because=why)) for at in times]
-        return JobsForeseen(at=100.0, now=False, found=found)
+        texts = [None if at is None else exact(at) for at in times]
+        found = [JobForeseen(first=Foreseen(start_at=at, sure=Sure.BY_WALLTIMES, because=why)) for at in texts]
+        return JobsForeseen(at=exact(100.0), now=False, found=found)
 
     return Foretelling(fold.core, ask)
 

@@ -15,6 +15,7 @@ import math
 import os
 import signal
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -174,7 +175,7 @@ class Balancer:
             signal_ = CpuSignal(
                 utilisation=round(reading.utilisation, 4),
                 instances=reading.instances,
-                at=time.time(),
+                at=datetime.now(UTC),
                 interval_s=interval_s,
                 source=self._settings.user,
             )
@@ -188,7 +189,7 @@ class Balancer:
             flow, now = self._stats.flow(), time.monotonic()
             new, interval_s = flow.since(before), now - began
             before, began = flow, now
-            source, at = self._settings.user, time.time()
+            source, at = self._settings.user, datetime.now(UTC)
             requests = RequestsSignal(
                 rate=round(new.came / interval_s, 3),
                 queue=len(self._line),

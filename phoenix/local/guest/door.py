@@ -62,10 +62,10 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """What an earlier attempt has saved; `files` are to be there before the script starts."""
+    """What an earlier attempt has saved; `at`: when, RFC 3339; `files` are to be there before the script starts."""
 
     attempt: int
-    at: float
+    at: str
     percent: float | None = None
     files: list[Input] = []
 

@@ -29,7 +29,7 @@ from schemas.problems import problem_in
 from schemas.requests_whatif import Field, Forecast, Foretold, Variant
 from schemas.size import size_of
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
-from schemas.times import exact
+from schemas.units import seconds
 from services.admission.commands import compose
 from services.admission.commands.compose import Caller
 from services.admission.core.admission import AdmissionCore
@@ -67,7 +67,7 @@ class Foretelling:
         ]
         return Foretold(
             department=dept,
-            at=exact(answer.at),
+            at=answer.at,
             now=answer.now,
             units=len(job.array) or 1,
             nodes=job.nodes,
@@ -81,7 +81,7 @@ class Foretelling:
             last=_forecast(main.last) if job.array and main.last is not None else None,
             variants=tuple(
                 Variant(field=name, value=value, forecast=_forecast(first))
-                for name, value, first in sorted(told, key=lambda each: each[2].start_at or 0.0)
+                for name, value, first in sorted(told, key=lambda each: seconds(each[2].start_at) or 0.0)
             ),
         )
 
@@ -154,11 +154,11 @@ def changes(request: r.JobSubmit, job: f.JobSubmitted, policy: BatchPolicy) -> I
 
 
 def _forecast(found: Foreseen) -> Forecast:
-    start_at = None if found.start_at is None else exact(found.start_at)
-    return Forecast(start_at=start_at, hosts=found.hosts, sure=found.sure, why=found.because)
+    return Forecast(start_at=found.start_at, hosts=found.hosts, sure=found.sure, why=found.because)
 
 
 def _earlier(one: Foreseen, other: Foreseen) -> bool:
-    if one.start_at is None:
+    at, other_at = seconds(one.start_at), seconds(other.start_at)
+    if at is None:
         return False
-    return other.start_at is None or one.start_at <= other.start_at - EARLIER_S
+    return other_at is None or at <= other_at - EARLIER_S

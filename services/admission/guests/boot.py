@@ -20,6 +20,7 @@ from schemas.config import CloudConfig, WebPolicy
 from schemas.ids import ELEMENT, instance_parts, is_instance
 from schemas.releases import Release
 from schemas.requests import StoredSignal
+from schemas.times import TimeText
 from services.admission.core.admission import Job
 from services.admission.storage.payloads import Payload
 from services.domain.custody.state import Unit
@@ -36,11 +37,11 @@ class BootInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BootCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """The unit's last checkpoint.  `attempt`: the attempt that made it; `at`: when it was made, UTC seconds; `percent`: part
+    """The unit's last checkpoint.  `attempt`: the attempt that made it; `at`: when it was made; `percent`: part
     of the job that was done, in percent; `files`: files to fetch before the script starts."""
 
     attempt: int
-    at: float
+    at: TimeText
     percent: float | None = None
     files: tuple[BootInput, ...] = ()
 

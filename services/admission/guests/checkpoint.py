@@ -24,6 +24,7 @@ from schemas import facts as f
 from schemas.control_characters import HIDDEN, WHAT
 from schemas.facts import Fact
 from schemas.ids import is_instance
+from schemas.times import exact
 from schemas.validation import WORDS
 from services.admission.answers import HttpError, decoded, gone, reply
 from services.admission.commands import compose
@@ -134,7 +135,7 @@ class CheckpointCalls:
             return None
         files = (await self._checkpoints.manifest(known.payload)).files
         told = tuple(BootInput(name=file.name, size=file.size) for file in files)
-        return BootCheckpoint(attempt=known.attempt, at=known.at, percent=known.percent, files=told)
+        return BootCheckpoint(attempt=known.attempt, at=exact(known.at), percent=known.percent, files=told)
 
     # -------------------------------------------------------------------------------------------------------- removing
 

@@ -29,6 +29,7 @@ from schemas import facts as f
 from schemas.facts import Fact
 from schemas.ids import is_instance
 from schemas.measures import CORES_MAX, MEMORY_MAX_MB, JobMeasured, JobUsage
+from schemas.times import exact
 from services.admission.answers import HttpError, decoded, no_content
 from services.admission.commands.dispatcher import Shell
 from services.admission.core.admission import AdmissionCore
@@ -76,7 +77,7 @@ class JobUsages:
             return
         if self._note(guest, cpu_seconds, max_rss_mb) is not None:
             ranks = self._words[guest.unit][guest.attempt]
-            self._usages.hear_job(guest.known.dept, guest.rank, _measured(guest.unit, guest.attempt, ranks))
+            self._usages.hear_job(guest.known.dept, guest.rank, _so_far(_measured(guest.unit, guest.attempt, ranks)))
 
     def reports(
         self, guest: Guest, cpu_seconds: float | None, max_rss_mb: float | None
@@ -157,7 +158,7 @@ class JobUsages:
         keys = list(self._due)[:FACTS_MAX]
 
         def facts(_now: float, _drafted: Sequence[Fact]) -> list[Fact]:
-            return [_fact(_measured(*key, self._words[key[0]][key[1]])) for key in keys if key in self._due]
+            return [_measured(*key, self._words[key[0]][key[1]]) for key in keys if key in self._due]
 
         await self._shell.propose(facts, cause=keys[0][0] if len(keys) == 1 else "")
         for key in keys:
@@ -172,10 +173,10 @@ def _greater(before: Word | None, word: Word) -> Word:
     return Word(max(before.cpu_seconds, word.cpu_seconds), max(peaks, default=None), word.at)
 
 
-def _measured(unit: str, attempt: int, ranks: dict[int, Word]) -> JobMeasured:
+def _measured(unit: str, attempt: int, ranks: dict[int, Word]) -> f.AttemptMeasured:
     words = [ranks[rank] for rank in sorted(ranks)]
     peaks = [word.max_rss_mb for word in words if word.max_rss_mb is not None]
-    return JobMeasured(
+    return f.AttemptMeasured(
         unit=unit,
         attempt=attempt,
         cpu_seconds=round(sum(word.cpu_seconds for word in words), 3),
@@ -185,12 +186,12 @@ def _measured(unit: str, attempt: int, ranks: dict[int, Word]) -> JobMeasured:
     )
 
 
-def _fact(said: JobMeasured) -> f.AttemptMeasured:
-    return f.AttemptMeasured(
+def _so_far(said: f.AttemptMeasured) -> JobMeasured:
+    return JobMeasured(
         unit=said.unit,
         attempt=said.attempt,
         cpu_seconds=said.cpu_seconds,
         max_rss_mb=said.max_rss_mb,
         ranks=said.ranks,
-        heard_at=said.heard_at,
+        heard_at=exact(said.heard_at),
     )

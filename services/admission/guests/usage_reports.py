@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 
 from schemas import subjects
 from schemas.measures import JobMeasured, JobMeasures, Measured, Measures, Usage
+from schemas.times import exact
 from services.admission.metrics import MEASURES
 
 INTERVAL_S: Final = 0.25  # four times as often as guests report
@@ -54,7 +55,7 @@ class Usages:
                 unit=unit,
                 attempt=attempt,
                 rank=rank,
-                at=at,
+                at=exact(at),
                 utilisation=usage.utilisation,
                 interval_s=usage.interval_s,
                 memory_mb=usage.memory_mb,

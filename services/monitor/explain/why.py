@@ -32,7 +32,7 @@ from services.monitor.history.file import History
 from services.monitor.http.access import Access, Fault, json_answer
 from services.monitor.http.parameters import choice_of
 from services.monitor.parts import in_parts
-from services.monitor.views.times import iso, plain
+from services.monitor.views.times import plain
 from services.monitor.views.views import Views
 from services.runtime.clock import Clock
 
@@ -148,8 +148,7 @@ class Why:
         """Rule 4."""
         answer = orjson.loads(await self.schedulers.starts(department, jobs) or b"{}")
         found = answer.get("starts") if isinstance(answer, dict) else None
-        known = found if isinstance(found, dict) else {}
-        return {unit: {**start, "start_at": iso(start.get("start_at"))} for unit, start in known.items()}
+        return found if isinstance(found, dict) else {}
 
 
 def _of_ended(name: str, reasons: list[dict[str, Any]]) -> dict[str, Any]:

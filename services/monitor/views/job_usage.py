@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from msgspec.structs import replace
 
 from schemas.measures import JobMeasured
+from schemas.units import seconds
 from services.monitor.core.attempt import Attempt, note, own_cpu_s
 from services.monitor.views.times import iso
 
@@ -51,6 +52,6 @@ def of_job(attempts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _told(attempt: Attempt, word: JobMeasured | None) -> Attempt:
     if word is None:
         return attempt
-    told = replace(attempt, ranks_heard=word.ranks, heard_at=word.heard_at)
+    told = replace(attempt, ranks_heard=word.ranks, heard_at=seconds(word.heard_at))
     note(told, word.cpu_seconds, word.max_rss_mb)
     return told

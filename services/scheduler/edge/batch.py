@@ -1,7 +1,7 @@
 """The batch scheduler's edge: it answers why jobs wait and when they start, and shows the queue.
 
     phoenix.query.scheduler.<department>.why      {"job": "17"}       -> {"job": …, "reasons": [reason, …]}
-    phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> {"pending": n, "queue": [{unit, …}, …]}
+    phoenix.query.scheduler.<department>.queue    {"limit": 100}      -> the queue in its order (`queries.JobQueue`)
     phoenix.query.scheduler.<department>.reasons  {}                  -> why each waiting unit waits (`reasons`)
     phoenix.query.scheduler.<department>.start    {"jobs": ["17"]}    -> when they start (`starts`)
     phoenix.query.scheduler.<department>.whatif   when jobs would start that have not been submitted (`whatif`)
@@ -130,5 +130,4 @@ class BatchEdge(Edge):
 
     async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:
         limit = queries.decode(data, queries.QueueAsked).limit
-        limit = QUEUE_MAX if limit is None else limit
-        return msgspec.json.encode({"pending": len(core.view.jobs.queue), "queue": queue_view(core, limit)})
+        return msgspec.json.encode(queue_view(core, QUEUE_MAX if limit is None else limit))

@@ -30,11 +30,14 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
 from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import Department, WebPolicy
 from schemas.reasons import Reason
 from schemas.start_estimate import Foreseen, Sure
+from schemas.times import exact
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.custody import Custody
@@ -65,6 +68,21 @@ class Copied(NamedTuple):
     core: bytes
 
 
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """When a unit starts.  `start_at`: UTC seconds, None if that is unknown; `hosts`: where, as far as that is known; `sure`:
+    how sure it is; `because`: what it depends on."""
+
+    start_at: float | None
+    hosts: tuple[str, ...] = ()
+    sure: Sure
+    because: Reason
+
+    def told(self) -> Foreseen:
+        """As answers have it."""
+        at = None if self.start_at is None else exact(self.start_at)
+        return Foreseen(start_at=at, hosts=self.hosts, sure=self.sure, because=self.because)
+
+
 def copied(core: BatchCore) -> Copied:
     return Copied(core.dept, core.custody.dump(), core.dump())
 
@@ -80,7 +98,7 @@ def core_of(known: Copied) -> BatchCore:
 
 def foresee(
     core: BatchCore | Copied, now: float, units: Sequence[str] | None = None, more: Iterable[f.Fact] = ()
-) -> dict[str, Foreseen]:
+) -> dict[str, Start]:
     """When these units start; None: the first `FIRST` of the queue, and all that wait for a time slot.  Only pending ones are
     in the answer.  `more`: facts that are folded into the copy before, such as a job that has not been submitted."""
     return _Ahead(core_of(core if isinstance(core, Copied) else copied(core)), now, units, more).found()
@@ -133,7 +151,7 @@ class _Ahead:
                 self._placed(fact)
         return bool(facts) or self._go_on()
 
-    def found(self) -> dict[str, Foreseen]:
+    def found(self) -> dict[str, Start]:
         return {unit: self._word(unit) for unit in self.units}
 
     # ------------------------------------------------------------------------------------------------------- the copy
@@ -215,29 +233,29 @@ class _Ahead:
             if (place := found.get(unit)) is not None and (first is None or book.place(unit) < first)
         }
 
-    def _at_once(self, unit: str) -> Foreseen | None:
+    def _at_once(self, unit: str) -> Start | None:
         """What can be said without looking ahead: a time slot that was agreed, and what no end of another job changes."""
         core, booking = self.core, self.core.view.jobs.queue.bookings.get(unit)
         if booking is not None and booking.start_at >= self.now:
             why = batch_why.why_slot(Snapshot(core, self.now, self._last), booking)
             at, sure = (booking.start_at, Sure.PLANNED) if core.view.order.keeps_slots else (None, Sure.CANNOT_SAY)
-            return Foreseen(start_at=at, sure=sure, because=why)
+            return Start(start_at=at, sure=sure, because=why)
         told = batch_why.before_hosts(core, unit, self.now)
         never = next((each for each in told if isinstance(each, (because.Held, *batch_why.NEVER_STARTS))), None)
-        return None if never is None else Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=never)
+        return None if never is None else Start(start_at=None, sure=Sure.CANNOT_SAY, because=never)
 
-    def _word(self, unit: str) -> Foreseen:
+    def _word(self, unit: str) -> Start:
         if unit in self._known:
             return self._known[unit]
         start, place = self._starts.get(unit), self._kept.get(unit)
         if place is not None and (start is None or start.at <= place.at + EPSILON_S):
             kept, hosts = because.Reserved(claimable=self._may_be_claimed()), start.hosts if start else place.hosts
-            return Foreseen(start_at=place.at, hosts=hosts, sure=Sure.PLANNED, because=kept)
+            return Start(start_at=place.at, hosts=hosts, sure=Sure.PLANNED, because=kept)
         if start is None:
-            return Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=self._why_not(unit))
+            return Start(start_at=None, sure=Sure.CANNOT_SAY, because=self._why_not(unit))
         after = self._after[unit]
         told = because.ByWalltimes(ends=start.ends, after=after, claimable=self._may_be_claimed())
-        return Foreseen(start_at=start.at, hosts=start.hosts, sure=Sure.BY_WALLTIMES, because=told)
+        return Start(start_at=start.at, hosts=start.hosts, sure=Sure.BY_WALLTIMES, because=told)
 
     def _why_not(self, unit: str) -> Reason:
         """It has not started in the copy: how far was looked, or what is short when all has ended."""

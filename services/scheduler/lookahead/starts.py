@@ -18,10 +18,10 @@ from typing import Final
 import msgspec
 
 from schemas import queries
-from schemas.start_estimate import Foreseen
+from schemas.times import exact
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.looks import Looks
-from services.scheduler.lookahead.start_estimate import FIRST, foresee
+from services.scheduler.lookahead.start_estimate import FIRST, Start, foresee
 from services.scheduler.lookahead.why import explained
 
 FRESH_S: Final = 5.0  # a page or a person that looks again sees no other start, but for what has happened since
@@ -31,7 +31,7 @@ class Starts:
     def __init__(self, looks: Looks) -> None:
         self._looks = looks
         self._turn = asyncio.Lock()  # of requests for the first ones
-        self._first: tuple[float, dict[str, Foreseen]] | None = None  # of the queue's first ones, and when
+        self._first: tuple[float, dict[str, Start]] | None = None  # of the queue's first ones, and when
 
     async def answer(self, core: BatchCore, data: bytes, now: float) -> bytes:
         """Raises `looks.Busy`, `Malformed`, and what a plug-in raises."""
@@ -40,9 +40,10 @@ class Starts:
             found = await self._first_ones(core, now)
         else:
             found = await self._look(core, now, [explained(core, job) for job in jobs[:FIRST]])
-        return msgspec.json.encode(queries.StartsForeseen(at=now, starts=found))
+        told = {unit: start.told() for unit, start in found.items()}
+        return msgspec.json.encode(queries.StartsForeseen(at=exact(now), starts=told))
 
-    async def _first_ones(self, core: BatchCore, now: float) -> dict[str, Foreseen]:
+    async def _first_ones(self, core: BatchCore, now: float) -> dict[str, Start]:
         """Rule 2; units that have started since are left out."""
         async with self._turn:
             if self._first is None or not now - FRESH_S < self._first[0] <= now:
@@ -51,5 +52,5 @@ class Starts:
         units = core.custody.state.units
         return {name: word for name, word in found.items() if name in units and units[name].state == "pending"}
 
-    async def _look(self, core: BatchCore, now: float, units: Sequence[str] | None) -> dict[str, Foreseen]:
+    async def _look(self, core: BatchCore, now: float, units: Sequence[str] | None) -> dict[str, Start]:
         return await self._looks.ahead(core, partial(foresee, now=now, units=units))

@@ -26,10 +26,11 @@ from schemas import facts as f
 from schemas import queries
 from schemas import reasons as because
 from schemas.ids import element_id
-from schemas.start_estimate import Foreseen, JobForeseen, JobsAsked, JobsForeseen, Sure
+from schemas.start_estimate import JobForeseen, JobsAsked, JobsForeseen, Sure
+from schemas.times import exact
 from services.scheduler.core.batch.core import BatchCore
 from services.scheduler.lookahead.looks import Looks
-from services.scheduler.lookahead.start_estimate import Copied, foresee
+from services.scheduler.lookahead.start_estimate import Copied, Start, foresee
 
 JOBS_MAX: Final = 16  # the job and its variants
 BYTES_MAX: Final = 1 << 20  # an array of 10,000 elements names each index: 60 KB, sixteen times
@@ -58,23 +59,26 @@ class WhatIf:
 def _foretold(known: Copied, asked: list[f.JobSubmitted], now: float) -> JobsForeseen:
     """In a thread: it reads nothing but its arguments."""
     began = time.monotonic()
-    first = found(known, asked[0], now)
-    at_once = first.first is not None and first.first.start_at is not None and first.first.start_at <= now + AT_ONCE_S
-    others = []
+    first, last = found(known, asked[0], now)
+    at_once = first.start_at is not None and first.start_at <= now + AT_ONCE_S
+    told = [JobForeseen(first=first.told(), last=last.told())]
     for job in asked[1:]:
-        late = at_once or time.monotonic() - began > VARIANTS_S
-        others.append(JobForeseen() if late else found(known, job, now))
-    return JobsForeseen(at=now, now=at_once, found=[first, *others])
+        if at_once or time.monotonic() - began > VARIANTS_S:
+            told.append(JobForeseen())
+        else:
+            first, last = found(known, job, now)
+            told.append(JobForeseen(first=first.told(), last=last.told()))
+    return JobsForeseen(at=exact(now), now=at_once, found=told)
 
 
-def found(known: Copied, job: f.JobSubmitted, now: float) -> JobForeseen:
-    """Rule 3."""
+def found(known: Copied, job: f.JobSubmitted, now: float) -> tuple[Start, Start]:
+    """Of its first element and its last, or twice of the job itself.  Rule 3."""
     number = str(_next_job(known))
     units = [element_id(number, index) for index in (job.array[:1] + job.array[-1:])] or [number]
     submitted = msgspec.structs.replace(job, job=number)
     told = foresee(known, now, units, [submitted])
-    nobody = Foreseen(start_at=None, sure=Sure.CANNOT_SAY, because=because.WaitsForHosts())
-    return JobForeseen(first=told.get(units[0], nobody), last=told.get(units[-1], nobody))
+    nobody = Start(start_at=None, sure=Sure.CANNOT_SAY, because=because.WaitsForHosts())
+    return told.get(units[0], nobody), told.get(units[-1], nobody)
 
 
 class _Last(msgspec.Struct, frozen=True):

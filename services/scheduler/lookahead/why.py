@@ -32,6 +32,7 @@ import msgspec
 from schemas import reasons as because
 from schemas.config import WebPolicy
 from schemas.ids import job_of, sort_key
+from schemas.queries import JobQueue, QueuePlace
 from schemas.reasons import Reason
 from services.domain import grace
 from services.domain.core import NEVER
@@ -82,16 +83,24 @@ def explained(core: BatchCore, job: str) -> str:
     return unit.id if unit is not None else ""
 
 
-def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> list[dict[str, Any]]:
-    """The eligible units in order, at most `limit`: unit, place, shape, priority."""
-    found = []
-    for number, place in enumerate(core.view.jobs.queue.first(max(0, min(limit, QUEUE_MAX))), start=1):
-        job = core.view.jobs.job(place.unit)
-        priority = core.view.jobs.priorities.priority(job)
-        shape = {"nodes": job.nodes, **job.size.fields(), "exclusive": job.exclusive}
-        shape |= {"constraint": job.constraint} if job.constraint else {}
-        found.append({"place": number, "unit": place.unit, "priority": priority, **shape})
-    return found
+def queue_view(core: BatchCore, limit: int = QUEUE_MAX) -> JobQueue:
+    """The first eligible units in order, at most `limit`."""
+    jobs = core.view.jobs
+    first = enumerate(jobs.queue.first(max(0, min(limit, QUEUE_MAX))), start=1)
+    places = tuple(_queue_place(number, place.unit, jobs.job(place.unit), core) for number, place in first)
+    return JobQueue(pending=len(jobs.queue), queue=places)
+
+
+def _queue_place(number: int, unit: str, job: Job, core: BatchCore) -> QueuePlace:
+    return QueuePlace(
+        place=number,
+        unit=unit,
+        priority=core.view.jobs.priorities.priority(job),
+        nodes=job.nodes,
+        **job.size.fields(),
+        exclusive=job.exclusive,
+        constraint=job.constraint,
+    )
 
 
 def _unit(core: BatchCore, job: str) -> Unit | None:

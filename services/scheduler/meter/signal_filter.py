@@ -45,7 +45,7 @@ _Bounded = tuple[float | None, float, float]  # a number of a signal, and its bo
 
 def refusal(signal: s.AnySignal, at: float, now: float, last: float | None) -> Drop | None:
     """Rules 1 and 2; `last`: `at` of its source's last signal, None if it is not known."""
-    numbers = [(at, -math.inf, math.inf), *_numbers(signal)]
+    numbers = _numbers(signal)
     if any(isinstance(number, float) and not math.isfinite(number) for number, _, _ in numbers):
         return Drop.NOT_FINITE
     if any(number is not None and not low <= number <= high for number, low, high in numbers):
