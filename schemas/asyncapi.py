@@ -8,8 +8,9 @@ Rules
   4. Schemas are those of JSON Schema draft 7, on which AsyncAPI 3.0 builds: nothing stands beside a `$ref`, tuples are in
      `items`, a discriminator is the name of a property.
   5. Each query is a channel with its parameters, from the table `schemas.queries`.
-  6. The messages of events have the schema of their fact.  Elsewhere a fact of any kind is an object with a `kind`: validators
-     write every reference out, and all kinds with all reasons at every place would take them minutes.
+  6. `Fact` is all kinds, each a component, and an envelope has facts of any.  An event's `fact` is the head of one, and the
+     message of each kind has the schema of its fact: validators write every reference out, and all kinds in the messages of
+     all kinds would take them minutes.
 """
 
 from __future__ import annotations
@@ -90,23 +91,24 @@ def _schemas() -> dict[str, Any]:
     roots += dict.fromkeys(query.asked for query in queries.QUERIES)
     answers = dict.fromkeys(cls for query in queries.QUERIES for cls in query.answered)
     _, components = schema_components(roots, "#/components/schemas/{name}", sent=[*replies, *answers])
-    components["Fact"] = _any_fact(components["Fact"])
+    kinds = components["Fact"]["discriminator"]["mapping"]
+    components["Fact"]["x-kinds"] = kinds
+    components["FactHead"] = _head(list(kinds))
+    components["Event"]["properties"]["fact"]["$ref"] = "#/components/schemas/FactHead"
     return {name: _draft_07(schema) for name, schema in components.items()}
 
 
-def _any_fact(union: dict[str, Any]) -> dict[str, Any]:
-    """What all facts have, with the schema of each kind (rule 6)."""
-    kinds = union["discriminator"]["mapping"]
+def _head(kinds: list[str]) -> dict[str, Any]:
+    """What all facts have (rule 6)."""
     return {
-        "title": "Fact",
-        "description": "A fact of the journal; the other fields depend on its `kind` (`x-kinds`).",
+        "title": "FactHead",
+        "description": "A fact of any kind; the message of each event has the other fields of its kind, and `Fact` all.",
         "type": "object",
         "required": ["kind"],
         "properties": {
-            "kind": {"type": "string", "enum": list(kinds), "description": "which fact it is, as `noun.verb`"},
+            "kind": {"type": "string", "enum": kinds, "description": "which fact it is, as `noun.verb`"},
             "custody": {"type": "boolean", "description": "whether a reader that does not know this kind must stop"},
         },
-        "x-kinds": kinds,
     }
 
 

@@ -64,8 +64,10 @@ def test_openapi_has_no_problem_for_its_linter(tmp_path: Path) -> None:
 
 
 def test_the_linter_of_openapi_finds_mistakes(tmp_path: Path) -> None:
-    """An example that is not valid, and a component that is not used."""
+    """An example that is not valid, and a component that is not used; in a part of the document."""
     broken = json.loads(json.dumps(DOCUMENTS["openapi.json"]))
+    broken["paths"] = {"/v1/jobs": {"post": broken["paths"]["/v1/jobs"]["post"]}}
+    broken["components"]["schemas"] = openapi.used(broken["paths"], broken["components"]["schemas"])
     answer = broken["paths"]["/v1/jobs"]["post"]["responses"]["200"]["content"]["application/json"]
     answer["example"] = {**answer["example"], "units": "one"}
     broken["components"]["schemas"]["Unused"] = {"type": "object"}

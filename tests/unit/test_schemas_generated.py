@@ -246,5 +246,22 @@ def test_an_event_message_takes_its_own_kind_only() -> None:
         jsonschema.Draft7Validator(schema).validate(msgspec.to_builtins(examples.event(other)))
 
 
+def test_an_envelope_of_asyncapi_has_facts_of_every_kind_whole() -> None:
+    schemas = ASYNCAPI["components"]["schemas"]
+    assert schemas["Envelope"]["properties"]["facts"]["items"] == {"$ref": "#/components/schemas/Fact"}
+    refs = {kind: f"#/components/schemas/{cls.__name__}" for kind, cls in facts.BY_KIND.items()}
+    assert schemas["Fact"]["x-kinds"] == refs
+    assert [one["$ref"] for one in schemas["Fact"]["anyOf"]] == list(refs.values())
+    assert {kind: schemas[ref.rpartition("/")[2]]["properties"]["kind"]["enum"] for kind, ref in refs.items()} == {
+        kind: [kind] for kind in refs
+    }
+    check = jsonschema.Draft7Validator({"$ref": "#/components/schemas/Envelope", "components": ASYNCAPI["components"]})
+    envelope = json.loads(msgspec.json.encode(examples.ENVELOPE))
+    check.validate(envelope)
+    kind = envelope["facts"][0]["kind"]
+    with pytest.raises(jsonschema.ValidationError):
+        check.validate({**envelope, "facts": [{"kind": kind}]})
+
+
 def test_the_event_struct_holds_the_documented_fields() -> None:
     assert Event.__struct_fields__ == ("v", "id", "position", "index", "at", "kind", "department", "writer", "fact")

@@ -95,7 +95,7 @@ def _document() -> dict[str, Any]:
                 "guest": {"type": "http", "scheme": "bearer", "description": "PHOENIX_TOKEN of this VM"},
                 "job": {"type": "http", "scheme": "bearer", "description": "The job's: in PHOENIX_TOKEN_FILE"},
             },
-            "schemas": dict(sorted(_used(paths, schemas).items())),
+            "schemas": dict(sorted(used(paths, schemas).items())),
         },
     }
 
@@ -134,7 +134,7 @@ def _body(schema: dict[str, Any], field: str) -> dict[str, Any]:
     return {**schema, "title": f"{schema['title']}{_BODY}", "required": required}
 
 
-def _used(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+def used(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     """Those of `schemas` that the paths need."""
     found: dict[str, Any] = {}
     open_ = [paths]
