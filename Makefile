@@ -18,6 +18,7 @@
 # make crash-history [ROUNDS=1] the monitor killed around every commit, archive file, mark, purge and snapshot
 # make worlds [SECONDS=600] [WORLDS="3-all …"] small worlds, every order of events on the real cores, so long each
 # make model  every world of the exhaustive model (about an hour)
+# make contracts-release   openapi.json and asyncapi.json become those of the last release, with which make test compares
 # make bench  [AGAINST=commit] [PAIRS=5] [QUICK=1] submit, throughput, spike, decisions and fold; with AGAINST in turn with another
 #             commit's, as ratios (about 10 minutes; QUICK=1 PAIRS=1: whether it works)
 
@@ -32,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench setup tools clean
+.PHONY: demo rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
 
 demo: $(READY)
 	@for tool in haproxy passt; do sh deploy/tools.sh $$tool || true; done
@@ -132,6 +133,9 @@ model: setup
 PAIRS ?= 5
 bench: setup
 	@$(BIN)/python -m benchmarks.against $(AGAINST) --pairs $(PAIRS) $(if $(QUICK),--quick)
+
+contracts-release: $(READY)
+	@$(BIN)/python -m tests.contracts.compatibility --release
 
 clean:
 	rm -rf $(VENV) .tools build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
