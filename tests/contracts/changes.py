@@ -30,6 +30,7 @@ Way: TypeAlias = Literal["taken", "sent"]
 
 OPEN: Final = frozenset(("code", "kind", "state"))  # rule 2
 EDITORIAL: Final = frozenset(("description", "title", "summary", "examples", "example", "deprecated", "tags"))
+SHORT: Final = 60  # characters of a default in a text
 _LOWER: Final = ("minLength", "minItems", "minProperties")
 _UPPER: Final = ("maxLength", "maxItems", "maxProperties")
 _OF_NUMBERS: Final = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
@@ -351,10 +352,12 @@ class Schemas:
             self._found.breaking(place, text, when=is_ == (way == "taken"))
 
     def _default(self, place: str, old: Schema, new: Schema) -> None:
-        """Rule 3.  One that was not stated and is stated now says more than before."""
-        if "default" in old and ("default" not in new or not _same(old["default"], new["default"])):
-            text = f"default {old['default']!r}, now {new['default']!r}" if "default" in new else "default removed"
-            self._found.breaking(place, text)
+        """Rule 3.  One that was not stated and is stated now says more than before; that of a struct which has new fields has
+        their defaults."""
+        fields = self.new.plain(new)[1].get("properties", {})
+        if "default" in old and ("default" not in new or not _same(old["default"], new["default"], fields)):
+            text = f"default {_short(old['default'])}, now {_short(new['default'])}"
+            self._found.breaking(place, text if "default" in new else "default removed")
         elif "default" in new and "default" not in old:
             self._found.add(place, f"default {new['default']!r} stated", Class.COMPATIBLE)
 
@@ -434,8 +437,16 @@ def _over(after: Any, before: Any, sign: int) -> bool:
     return bool(sign * after > sign * before)
 
 
-def _same(one: object, other: object) -> bool:
+def _same(one: object, other: object, fields: Iterable[str]) -> bool:
+    """`fields`: of a struct, that a default may have more of."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(other.get(key) == value for key, value in one.items()) and other.keys() - one.keys() <= {*fields}
     return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHORT else f"{text[:SHORT]}…"
 
 
 def _said(value: Any) -> str:
