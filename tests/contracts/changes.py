@@ -16,7 +16,7 @@ Rules
   4. Unions are compared member by member: by the property that tells them apart, else by name.
   5. Descriptions, titles, examples and names that begin with ``x-`` are editorial.  Every other keyword that is not known here
      breaks: it is better read by a person.
-  6. `place` names the schema and the property, as ``Job.hosts``.  A schema that has a name is compared once, whoever uses it.
+  6. `place` names the schema and the property, as ``Job.hosts``.  A schema that has a name is compared once, however many use it.
 """
 
 from __future__ import annotations
@@ -298,7 +298,7 @@ class Schemas:
             if before == after:
                 continue
             narrower = after is not None and (before is None or _over(after, before, sign))
-            self._found.breaking(place, f"{key} {_said(before)}, now {_said(after)}", when=narrower and way == "taken")
+            self._found.breaking(place, f"{key} {_shown(before)}, now {_shown(after)}", when=narrower and way == "taken")
         if old.get("pattern") != new.get("pattern"):
             narrower = "pattern" in new
             self._found.breaking(place, f"pattern now {new.get('pattern')!r}", when=narrower and way == "taken")
@@ -309,13 +309,13 @@ class Schemas:
             before, after = old.get(key), new.get(key)
             if before != after:
                 breaks = (after is not None) if way == "taken" else (before is not None)
-                self._found.breaking(place, f"{key} {_said(before)}, now {_said(after)}", when=breaks)
+                self._found.breaking(place, f"{key} {_shown(before)}, now {_shown(after)}", when=breaks)
 
     def _unknown(self, place: str, old: Schema, new: Schema) -> None:
         """Rule 5."""
         for key in sorted(key for key in {*old, *new} if key not in KNOWN and not is_editorial(key)):
             if old.get(key) != new.get(key):
-                self._found.breaking(place, f"{key} {_said(old.get(key))}, now {_said(new.get(key))}")
+                self._found.breaking(place, f"{key} {_shown(old.get(key))}, now {_shown(new.get(key))}")
 
     def _items(self, place: str, old: Schema, new: Schema, way: Way) -> None:
         before, rest = _places(old)
@@ -449,7 +449,7 @@ def _short(value: object) -> str:
     return text if len(text) <= SHORT else f"{text[:SHORT]}…"
 
 
-def _said(value: Any) -> str:
+def _shown(value: Any) -> str:
     if isinstance(value, tuple):
         return f"{'beyond ' if value[1] else ''}{value[0]}"
     return "none" if value is None else str(value)

@@ -142,7 +142,7 @@ def _security(found: Found, place: str, old: list[Any], new: list[Any]) -> None:
     """Ways to authorise, one of which is enough; none: nothing is demanded."""
     mine, others = ({json.dumps(one, sort_keys=True) for one in ways or [{}]} for ways in (old, new))
     if "{}" in others:
-        mine -= mine - others  # whoever authorises itself is let in, too
+        mine -= mine - others  # callers that authorise themselves are let in, too
     for way in sorted(mine - others):
         found.breaking(place, f"security {way} no longer enough")
     for way in sorted(others - mine):

@@ -422,8 +422,8 @@ MESSAGES: dict[str, tuple[Change, str, Class]] = {
     "a subject is gone": (at("channels", "event"), "event", BREAKING),
     "a subject is another": (at("channels", "ask", "address", to="b"), "ask", BREAKING),
     "a subject more": (at("channels", "x", to=channel()), "x", COMPATIBLE),
-    "nobody answers any more": (at("operations", "receive.ask", "reply"), "ask", BREAKING),
-    "nobody listens any more": (at("operations", "receive.ask"), "ask", BREAKING),
+    "there is no answer any more": (at("operations", "receive.ask", "reply"), "ask", BREAKING),
+    "the operation is gone": (at("operations", "receive.ask"), "ask", BREAKING),
     "a message in another form": (
         at("components", "messages", "ask", "contentType", to="application/msgpack"),
         "ask",
