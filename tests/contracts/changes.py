@@ -21,6 +21,7 @@ Rules
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -45,6 +46,7 @@ _OF_TYPE: Final = {
     "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
     "object": ("properties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties"),
 }
+_STATED: Final = re.compile(r"\bdefault: (.+)\Z")
 _TYPES: Final = frozenset((*_OF_TYPE, "boolean", "null"))
 _ANY: Final = "any"
 
@@ -298,7 +300,9 @@ class Schemas:
             if before == after:
                 continue
             narrower = after is not None and (before is None or _over(after, before, sign))
-            self._found.breaking(place, f"{key} {_shown(before)}, now {_shown(after)}", when=narrower and way == "taken")
+            self._found.breaking(
+                place, f"{key} {_shown(before)}, now {_shown(after)}", when=narrower and way == "taken"
+            )
         if old.get("pattern") != new.get("pattern"):
             narrower = "pattern" in new
             self._found.breaking(place, f"pattern now {new.get('pattern')!r}", when=narrower and way == "taken")
@@ -354,12 +358,15 @@ class Schemas:
     def _default(self, place: str, old: Schema, new: Schema) -> None:
         """Rule 3.  One that was not stated and is stated now says more than before; that of a struct which has new fields has
         their defaults."""
-        fields = self.new.plain(new)[1].get("properties", {})
-        if "default" in old and ("default" not in new or not _same(old["default"], new["default"], fields)):
-            text = f"default {_short(old['default'])}, now {_short(new['default'])}"
-            self._found.breaking(place, text if "default" in new else "default removed")
-        elif "default" in new and "default" not in old:
-            self._found.add(place, f"default {new['default']!r} stated", Class.COMPATIBLE)
+        before, after = default_of(old), default_of(new)
+        if before is None and after is not None:
+            self._found.add(place, f"default {_short(after.value)} stated", Class.COMPATIBLE)
+        elif before is not None and after is None:
+            self._found.breaking(place, "default removed", when=before.value is not None)
+        elif before is not None and after is not None:
+            fields = self.new.plain(new)[1].get("properties", {})
+            if not _same(before.value, after.value, fields):
+                self._found.breaking(place, f"default {_short(before.value)}, now {_short(after.value)}")
 
     def _additional(self, place: str, old: Schema, new: Schema, way: Way) -> None:
         """Further properties: of what is sent readers ignore them, so only those with a schema of their own count there."""
@@ -435,6 +442,18 @@ def _over(after: Any, before: Any, sign: int) -> bool:
     if isinstance(after, tuple):
         return (sign * after[0], after[1]) > (sign * before[0], before[1])
     return bool(sign * after > sign * before)
+
+
+class Default(NamedTuple):
+    value: Any
+
+
+def default_of(schema: Schema) -> Default | None:
+    """Its keyword, or what its description has behind "default:" (schemas.descriptions); None: neither."""
+    if "default" in schema:
+        return Default(schema["default"])
+    stated = _STATED.search(str(schema.get("description", "")))
+    return Default(stated[1]) if stated else None
 
 
 def _same(one: object, other: object, fields: Iterable[str]) -> bool:

@@ -32,7 +32,7 @@ from typing import Any, Final
 
 from schemas import generate
 from services.admission.http import openapi
-from tests.contracts.changes import Class, Difference, Found, Schema, Schemas, Way, is_editorial
+from tests.contracts.changes import Class, Difference, Found, Schema, Schemas, Way, default_of, is_editorial
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RELEASED: Final = Path(__file__).with_name("released")
@@ -165,8 +165,8 @@ def _parameters(schemas: Schemas, found: Found, place: str, old: list[Any], new:
             if one.get(name) != other.get(name):
                 found.breaking(at, f"{name} now {other.get(name)}")
         before, after = one.get("schema", {}), other.get("schema", {})
-        if "default" in before and before["default"] != after.get("default"):
-            found.breaking(at, f"default {before['default']!r}, now {after.get('default')!r}")
+        if default_of(before | _text(one)) != default_of(after | _text(other)):
+            found.breaking(at, "default changed")
         schemas.compare(at, before, after, "taken")
         _rest(found, at, one, other, _PARAMETER | {"style", "explode", "allowReserved", "content"})
     for key, other in others.items():
@@ -175,6 +175,10 @@ def _parameters(schemas: Schemas, found: Found, place: str, old: list[Any], new:
             found.breaking(
                 f"{place}{_mark(other)}{other['name']}", "added, required" if needed else "added", when=needed
             )
+
+
+def _text(parameter: Schema) -> dict[str, Any]:
+    return {"description": parameter.get("description", "")}
 
 
 def _by_name(at: Any, parameters: list[Any]) -> dict[tuple[str, str], Any]:

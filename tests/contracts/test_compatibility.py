@@ -40,7 +40,12 @@ SCHEMAS: dict[str, Any] = {
             "labels": {"type": "object", "additionalProperties": {"type": "string"}},
             "tags": {"type": "object", "additionalProperties": {"type": "string"}, "default": {}},
             "program": struct({}, {"a": {"default": 1}}, default={"a": 1}),
-            "array": {"type": "array", "items": {"type": "integer"}, "maxItems": 5},
+            "array": {
+                "type": "array",
+                "items": {"type": "integer"},
+                "maxItems": 5,
+                "description": "which; default: none",
+            },
         },
         additionalProperties=False,
     ),
@@ -75,7 +80,14 @@ OPENAPI: dict[str, Any] = {
             "post": {
                 "operationId": "submit",
                 "summary": "Submit.",
-                "parameters": [{"name": "department", "in": "query", "schema": {"type": "string"}}],
+                "parameters": [
+                    {
+                        "name": "department",
+                        "in": "query",
+                        "description": "whose; default: the caller's",
+                        "schema": {"type": "string"},
+                    }
+                ],
                 "requestBody": {"required": True, "content": {"application/json": {"schema": ref("Submit")}}},
                 "responses": {
                     "200": {"description": "done", "content": {"application/json": {"schema": ref("Job")}}},
@@ -208,6 +220,16 @@ CASES: dict[str, tuple[Change, str, Class]] = {
         BREAKING,
     ),
     "the default of a map has a key more": (field("Submit", "tags", default={"a": "b"}), "Submit.tags", BREAKING),
+    "another default in the description": (
+        field("Submit", "array", description="which; default: 1"),
+        "Submit.array",
+        BREAKING,
+    ),
+    "another default of a parameter": (
+        at(*POST, "parameters", 0, "description", to="default: hpc"),
+        "POST /jobs?department",
+        BREAKING,
+    ),
     "false is not 0": (field("Submit", "name", default=False), "Submit.name", BREAKING),
     "a default is stated": (field("Submit", "labels", default={}), "Submit.labels", COMPATIBLE),
     "a keyword that the check does not know": (field("Submit", "cores", multipleOf=2), "Submit.cores", BREAKING),
