@@ -16,7 +16,7 @@ Rules
   4. Unions are compared member by member: by the property that tells them apart, else by name.
   5. Descriptions, titles, examples and names that begin with ``x-`` are editorial.  Every other keyword that is not known here
      breaks: it is better read by a person.
-  6. `place` names the schema and the property, as ``Job.hosts``.  A schema that has a name is compared once, however many use it.
+  6. `place` names the schema and the property, as ``Job.hosts``.  A schema with a name is compared once, however many use it.
 """
 
 from __future__ import annotations
