@@ -138,9 +138,9 @@ class Element(Unit, frozen=True, kw_only=True):
 
 
 class Job(Answer, frozen=True, kw_only=True):
-    """A job, an element of an array, or an array with its elements (`units`, `counts`: how many are in which state).
+    """A job, an element of an array, or an array with its elements.  `counts`: how many of them are in which state.
 
-    One that the history alone remembers has fewer fields.  `state`: of an array also ``ended``, with elements that ended in
+    One that the history alone remembers has fewer fields.  `state`: of an array also `ended`, with elements that ended in
     different ways.  `elapsed_s`: all attempts together; `preempted`: how many attempts ended because their hosts were wanted
     for something else; `cpu_seconds`, `max_rss_mb`: what all attempts have used; `so_far`: these may still grow; `array`: it
     has elements; `on_reclaim`, `on_term`, `grace_s`: as the job asked; null: as its department does."""
@@ -211,7 +211,7 @@ class History(Answer, frozen=True, kw_only=True):
 
 
 class LeaseRow(Answer, frozen=True, kw_only=True):
-    """A lease, and what became of it.  `ending`: of one that has ended: how its unit ended, or ``missed``; `core_s_reserved`,
+    """A lease, and what became of it.  `ending`: of one that has ended: how its unit ended, or `missed`; `core_s_reserved`,
     `core_s_used`: core-seconds that were promised, and that its attempts held; `gpu_s_reserved`, `gpu_s_used`: GPU-seconds
     likewise; `reason`: why it is in this state."""
 

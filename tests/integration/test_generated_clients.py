@@ -154,6 +154,14 @@ def test_the_package_has_every_operation_and_is_imported_without_a_warning(pytho
     assert int(done.stdout) > len(modules) + len(needed())
 
 
+@pytest.mark.long
+def test_the_example_is_as_it_should_be_for_a_checker_of_types(python: Path) -> None:
+    line = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "jobs.py"]
+    env = os.environ | {"MYPYPATH": "phoenix-cloud-client", "MYPY_CACHE_DIR": "cache"}
+    done = subprocess.run(line, cwd=python, env=env, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert done.stdout == "Success: no issues found in 1 source file\n", done.stderr
+
+
 # ------------------------------------------------------------------------------------------------------------ streams that end
 
 

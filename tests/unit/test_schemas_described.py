@@ -58,6 +58,7 @@ def test_descriptions_of_properties_are_short_and_whole(name: str) -> None:
         text = value["description"]
         assert len(text) <= CHARACTERS_MAX, f"{where}.{field}: {len(text)} characters"
         assert text.count("`") % 2 == 0, f"{where}.{field}: {text}"
+        assert text.count("(") == text.count(")"), f"{where}.{field}: {text}"
         assert text == " ".join(text.split()), f"{where}.{field}: {text}"
         assert not re.search(r"\bNone\b", text), f"{where}.{field}: JSON has null: {text}"
 

@@ -101,7 +101,7 @@ def run(client: AuthenticatedClient, *argv: str) -> int:
     release(client, job)
     end = ended(client, job)
     print(f"job {job} is {end.state}", file=sys.stderr)
-    return 1 if end.exit_code is None else end.exit_code
+    return end.exit_code if isinstance(end.exit_code, int) else 1
 
 
 def follow(client: AuthenticatedClient, file: str, kind: str = "") -> int:
