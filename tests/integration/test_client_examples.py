@@ -200,9 +200,10 @@ def test_snakemake_runs_its_jobs_in_the_cloud(cloud: Cloud, tmp_path: Path) -> N
 
 def test_snakemake_learns_that_a_job_failed_and_cancels_the_one_that_runs(cloud: Cloud, tmp_path: Path) -> None:
     """Snakemake does not cancel a job whose state it is just asking for (`RemoteExecutor.cancel`): Ctrl-C comes in between."""
-    asked = tmp_path / "asked"
-    (tmp_path / "phoenix-snakemake-status").write_text(
-        f'#!/bin/sh\n"{SNAKEMAKE}/phoenix-snakemake-status" "$@"\n(sleep 1; touch {asked}) > /dev/null 2>&1 &\n'
+    calls, quiet = tmp_path / "calls", tmp_path / "quiet"
+    (tmp_path / "phoenix-snakemake-status").write_text(  # `quiet` is made where no other call begins within a second
+        f'#!/bin/sh\necho $$ >> {calls}\n"{SNAKEMAKE}/phoenix-snakemake-status" "$@"\n'
+        f'(sleep 1; [ "$(tail -n 1 {calls})" = $$ ] && touch {quiet}) > /dev/null 2>&1 &\n'
     )
     (tmp_path / "phoenix-snakemake-status").chmod(0o755)
     with signpost() as never:
@@ -214,8 +215,15 @@ def test_snakemake_learns_that_a_job_failed_and_cancels_the_one_that_runs(cloud:
         more = ("--keep-going", "--seconds-between-status-checks", "5")
         process = snakemake(cloud, tmp_path, tmp_path, snakefile, *more, path=str(tmp_path))
         with SyncClient.find(cloud.data) as client:
-            until(asked.exists, "Snakemake does not ask for the state of its jobs")
+            until(lambda: states(client, "bad") == ["failed"], "the bad job does not fail")
             until(lambda: states(client, "long") == ["running"], "the long job does not run")
+            before = len(calls.read_text().splitlines())
+            until(
+                lambda: len(calls.read_text().splitlines()) > before + 1,
+                "Snakemake does not ask for the state of its jobs",
+            )
+            quiet.unlink(missing_ok=True)
+            until(quiet.exists, "Snakemake asks without a rest")
             process.send_signal(signal.SIGINT)
             said, _ = process.communicate(timeout=RUN_S)
             assert process.returncode != 0
