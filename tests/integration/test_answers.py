@@ -24,6 +24,7 @@ from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
 from schemas.units import exact
 from services.admission.http import openapi
 from tests.integration.up_cloud import Cloud, until
+from tests.support.strict import strict
 
 pytestmark = pytest.mark.timeout(180)
 DAY_S = 86_400.0
@@ -116,16 +117,6 @@ def reader(cloud: Cloud, user: str = "oscar") -> Client:
     status = cloud.status()
     token = Path(status["credentials"][user]["token"]).read_text().strip()
     return Client(status["http_url"], token, user=user)
-
-
-def strict(schema: Any) -> Any:
-    """The same, which allows nothing that it does not name."""
-    if isinstance(schema, dict):
-        made = {key: strict(value) for key, value in schema.items()}
-        if schema.get("type") == "object" and "properties" in schema:
-            made.setdefault("additionalProperties", False)
-        return made
-    return [strict(one) for one in schema] if isinstance(schema, list) else schema
 
 
 def validator(path: str) -> Draft202012Validator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 from typing import Any
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 from schemas import generate, signals
 from schemas.requests import Malformed
 from schemas.signals import CpuSignal
+from schemas.times import utc_s
 
 SCHEMA = generate.documents()["signals.json"]
 
@@ -36,6 +38,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "requests": {"rate": 0.5},
     "claim": {"instances": 5},
     "sessions": {"sessions": {"web.1": 5}},
+    "answers": {"instances": {"web.1": [5, 1]}},
 }
 TIMES = [
     *(("at", value) for value in (-1, math.inf, math.nan, 1_780_000_000, 1_780_000_000.5)),
@@ -107,6 +110,44 @@ def test_the_largest_signals_fit() -> None:
 def test_what_is_no_measurement_at_all_is_refused(payload: bytes) -> None:
     with pytest.raises(Malformed):
         signals.decode("cpu", payload)
+
+
+TIMES_READ = ["2026-05-28T20:26:40Z", "2026-05-28T22:26:40.000+02:00", "2026-05-28T10:26:40-10:00"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("text", TIMES_READ)
+def test_a_time_may_have_any_offset_and_is_written_in_utc_to_the_millisecond(
+    name: str, as_json: bool, text: str
+) -> None:
+    form: Any = msgspec.json if as_json else msgspec.msgpack
+    decoded = signals.decode(name, form.encode({**GOOD[name], "at": text}))
+    assert utc_s(decoded.at) == 1_780_000_000.0
+    written = signals.encode(decoded)
+    assert msgspec.json.decode(written)["at"] == "2026-05-28T20:26:40.000Z"
+    assert signals.decode(name, written) == decoded
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_who_publishes_rounds_to_the_millisecond_and_may_leave_the_time_out(name: str) -> None:
+    timed = signals.decode(name, msgspec.json.encode({**GOOD[name], "at": "2026-05-28T20:26:40.9996Z"}))
+    assert msgspec.json.decode(signals.encode(timed))["at"] == "2026-05-28T20:26:41.000Z"
+    untimed = signals.decode(name, msgspec.json.encode(GOOD[name]))
+    assert signals.decode(name, signals.encode(untimed)) == untimed
+
+
+def test_a_time_of_messagepacks_own_type_is_one() -> None:
+    at = datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC)
+    assert signals.decode("cpu", msgspec.msgpack.encode({"utilisation": 1.0, "at": at})).at == at
+
+
+def test_a_number_is_refused_with_the_form_that_is_wanted() -> None:
+    with pytest.raises(Malformed) as caught:
+        signals.decode("cpu", b'{"utilisation": 1, "at": 1780000000.0}')
+    assert caught.value.message == (
+        "at: an RFC 3339 time with an offset, such as 2026-11-26T16:00:00.000Z, is wanted, not a number"
+    )
 
 
 def test_an_unknown_signal_is_a_key_error() -> None:
