@@ -130,7 +130,9 @@ class ProcessDriver:
             self.data_dir.chmod(0o700)
         raise_open_files_limit()
         self._house = await asyncio.to_thread(House, self.data_dir, self._isolation.users is not None)
-        killed = await asyncio.to_thread(sweep, self._record, self._isolation.cgroups, self._house.rooms)
+        houses = [self._house.path, *([self._house.former] if self._house.former is not None else [])]
+        rooms = [house / "rooms" for house in houses]
+        killed = await asyncio.to_thread(sweep, self._record, self._isolation.cgroups, *rooms)
         if killed:
             _log.warning("killed %d processes left by an earlier hypervisor", killed)
         await asyncio.to_thread(self._house.empty)

@@ -37,15 +37,15 @@ def record_nursery(record: Path, pid: int) -> None:
     record.write_text(json.dumps({"nursery_pid": pid, "started": started_at(pid)}))
 
 
-def sweep(record: Path, cgroups: Cgroups | None, rooms: Path) -> int:
-    """Kill and remove left-overs; returns how many processes were killed."""
+def sweep(record: Path, cgroups: Cgroups | None, *rooms: Path) -> int:
+    """Kill and remove left-overs; returns how many processes were killed.  `rooms`: directories of VMs' rooms."""
     killed = _kill_nursery(record)
     for path in cgroups.leftovers() if cgroups is not None else []:
         killed += len(processes.owned_pids([path], None, None))
         processes.purge([path], None, None)
         with contextlib.suppress(OSError):
             os.rmdir(path)
-    killed += _kill_marked(f"{MARKER}{rooms}/".encode())
+    killed += sum(_kill_marked(f"{MARKER}{directory}/".encode()) for directory in rooms)
     record.unlink(missing_ok=True)
     return killed
 

@@ -10,7 +10,8 @@ strangers, while the data directory and other rooms must not be:
 
 Where VMs run under the cloud's own user, the house is `<data>/vms`. Where they have users of their own, the data
 directory is closed to them (0700), so the house stands in the machine's temporary directory and `<data>/vms` links to
-it. The programs are copies because the installation may be closed to strangers in the same way (a home under /root);
+it. A cloud that starts with another isolation than before finds the house of the other kind: it moves out of it (`former`).
+The programs are copies because the installation may be closed to strangers in the same way (a home under /root);
 they run with the first python3 that is open.
 """
 
@@ -58,6 +59,7 @@ class House:
     """Directories and programs of one hypervisor. `strangers`: VMs run under uids of their own."""
 
     def __init__(self, data_dir: Path, strangers: bool) -> None:
+        self.former = None if strangers else _former(data_dir)  # the house of an isolation with users, until `empty`
         self.path = _site(data_dir, strangers)
         self.rooms = self.path / "rooms"
         self.stowed = self.path / "stowed"
@@ -84,6 +86,9 @@ class House:
         """Remove every room: nothing of a former life of this hypervisor runs any more."""
         for room in (*self.rooms.iterdir(), *self.stowed.iterdir()):
             _cleared(room)
+        if self.former is not None:
+            _cleared(self.former)
+            self.former = None
 
     def clear(self, vm_id: int) -> None:
         """Remove the rooms of one VM, of all its lives."""
@@ -139,8 +144,7 @@ def _site(data_dir: Path, strangers: bool) -> Path:
     link = data_dir.resolve() / "vms"
     if not strangers:
         return link
-    digest = hashlib.sha256(str(link).encode()).hexdigest()[:12]
-    site = Path(tempfile.gettempdir()).resolve() / f"phoenix-{digest}"
+    site = Path(tempfile.gettempdir()).resolve() / _name(link)
     site.mkdir(mode=0o700, exist_ok=True)
     status = site.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
@@ -150,6 +154,25 @@ def _site(data_dir: Path, strangers: bool) -> Path:
             remove(link)
         link.symlink_to(site)
     return site
+
+
+def _former(data_dir: Path) -> Path | None:
+    """The house that the link shows, if it is one of ours that still stands; the link is gone then."""
+    link = data_dir.resolve() / "vms"
+    if not link.is_symlink():
+        return None
+    site = link.readlink()
+    link.unlink()
+    try:
+        status = site.lstat()
+    except OSError:
+        return None
+    ours = site.name == _name(link) and stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return site if ours else None
+
+
+def _name(link: Path) -> str:
+    return f"phoenix-{hashlib.sha256(str(link).encode()).hexdigest()[:12]}"
 
 
 def _path(strangers: bool) -> str:
