@@ -128,6 +128,8 @@ class Client:
         return connection
 
     def _unreachable(self, error: OSError | UnicodeError) -> CliError:
+        if self._address.tls and (no_trust := address.untrusted(self.url, error)) is not None:
+            return CliError(DENIED, no_trust.message, no_trust.hint.replace("ca_file, or ", ""))
         return CliError(UNREACHABLE, f"{self.url} does not answer: {error}", "`phoenix status` shows what is running")
 
     def _unanswered(self, method: str, error: OSError) -> CliError:

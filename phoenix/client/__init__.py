@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         Unavailable,
         Unknown,
         Unreadable,
+        Untrusted,
     )
     from phoenix.client.options import (
         JobOptions,
@@ -97,6 +98,7 @@ __all__ = [
     "Unavailable",
     "Unknown",
     "Unreadable",
+    "Untrusted",
 ]
 
 _PLACES = {
@@ -106,7 +108,7 @@ _PLACES = {
     ),
     "blocking": "SyncClient",
     "client": "Client",
-    "errors": "Conflict Denied Gone Invalid OverLimit PhoenixError Refused TimedOut Unavailable Unknown Unreadable",
+    "errors": "Conflict Denied Gone Invalid OverLimit PhoenixError Refused TimedOut Unavailable Unknown Unreadable Untrusted",
     "options": "JobOptions LeaseOptions ReleaseOptions",
 }
 _PLACE = {name: place for place, names in _PLACES.items() for name in names.split()}

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from phoenix.client.errors import Invalid
+from phoenix.client.errors import Invalid, Untrusted
 
 if TYPE_CHECKING:
     import ssl
+    from pathlib import Path
 
 PORT_MAX: Final = 65535
+HOSTNAME_MISMATCH: Final = (62, 64)  # X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
 _UNSAFE: Final = b' %?#&=+/"<>\\^`{|}'
 
 
@@ -47,8 +49,27 @@ def parse_url(url: str) -> Address:
     )
 
 
-def tls_context() -> ssl.SSLContext:
-    """For https addresses: the system's certificate authorities, or those of $SSL_CERT_FILE; host names are checked."""
+def tls_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
+    """For https addresses; host names are checked.  `ca_file`: the certificate authorities to trust, as PEM; None: those of
+    $SSL_CERT_FILE, else the system's.  Raises `Invalid` if it cannot be read."""
     import ssl
 
-    return ssl.create_default_context()
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except ssl.SSLError as error:
+        raise Invalid(f"{ca_file}: there is no certificate in it", hint="it holds certificates in PEM form") from error
+    except OSError as error:
+        raise Invalid(f"{ca_file}: cannot read the certificates: {error.strerror}") from error
+
+
+def untrusted(url: str, error: BaseException) -> Untrusted | None:
+    """What is wrong with the certificate of the server at `url`; None if `error` is another one."""
+    import ssl
+
+    found = error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error
+    if not isinstance(found, ssl.SSLCertVerificationError):
+        return None
+    hint = "name the file of its certificate authority: ca_file, or $SSL_CERT_FILE"
+    if found.verify_code in HOSTNAME_MISMATCH:
+        hint = "use the name in the address that its certificate has"
+    return Untrusted(f"{url} is not trusted: {found.verify_message.rstrip('.')}", hint=hint)

@@ -96,8 +96,9 @@ class SyncClient:
         token_file: str | Path | None = None,
         timeout_s: float = TIMEOUT_S,
         agent: str = "phoenix-client",
+        ca_file: str | Path | None = None,
     ) -> None:
-        self._start(Client(url, token, token_file=token_file, timeout_s=timeout_s, agent=agent))
+        self._start(Client(url, token, token_file=token_file, timeout_s=timeout_s, agent=agent, ca_file=ca_file))
 
     @classmethod
     def find(
@@ -107,10 +108,11 @@ class SyncClient:
         user: str | None = None,
         timeout_s: float = TIMEOUT_S,
         agent: str = "phoenix-client",
+        ca_file: str | Path | None = None,
     ) -> Self:
         """As `Client.find`."""
         made = cls.__new__(cls)
-        made._start(Client.find(data, user=user, timeout_s=timeout_s, agent=agent))
+        made._start(Client.find(data, user=user, timeout_s=timeout_s, agent=agent, ca_file=ca_file))
         return made
 
     def _start(self, inner: Client) -> None:

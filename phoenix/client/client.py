@@ -65,7 +65,8 @@ SIGNAL_S: Final = 5.0  # a signal is worth nothing later
 
 class Client:
     """One cloud, with one credential.  `url`: of its HTTP interface; `token` or `token_file`: who calls; `timeout_s`: of each
-    call; `agent`: how the cloud's audit names this program.  Belongs to one event loop; close it, or use ``async with``."""
+    call; `agent`: how the cloud's audit names this program; `ca_file`: of an https address, the certificate authorities to
+    trust, as PEM (None: $SSL_CERT_FILE, else the system's).  Belongs to one event loop; close it, or use ``async with``."""
 
     def __init__(
         self,
@@ -75,9 +76,10 @@ class Client:
         token_file: str | Path | None = None,
         timeout_s: float = TIMEOUT_S,
         agent: str = "phoenix-client",
+        ca_file: str | Path | None = None,
     ) -> None:
         file = None if token_file is None else Path(token_file)
-        self._line = Transport(url, Token(token, file), timeout_s=timeout_s, agent=agent)
+        self._line = Transport(url, Token(token, file), timeout_s=timeout_s, agent=agent, ca_file=ca_file)
 
     @classmethod
     def find(
@@ -87,6 +89,7 @@ class Client:
         user: str | None = None,
         timeout_s: float = TIMEOUT_S,
         agent: str = "phoenix-client",
+        ca_file: str | Path | None = None,
     ) -> Self:
         """The cloud that the command line would find (`where`): in the directory `data`, at `$PHOENIX_URL` with the token in
         `$PHOENIX_TOKEN_FILE`, in `$PHOENIX_DATA`, or in `./.phoenix`.  `user`: in an embedded cloud, who calls; without it
@@ -94,7 +97,8 @@ class Client:
         site = where.find(data)
         name = user or (os.environ.get("PHOENIX_USER") if site.data is not None else None)
         chosen = site.user(name) if name else site.operator()
-        return cls(site.url, token_file=where.token_of(site, chosen), timeout_s=timeout_s, agent=agent)
+        file = where.token_of(site, chosen)
+        return cls(site.url, token_file=file, timeout_s=timeout_s, agent=agent, ca_file=ca_file)
 
     @property
     def url(self) -> str:

@@ -9,6 +9,7 @@
     │   ├── OverLimit    a limit is reached; `retry_after_s`: in how many seconds it may be free
     │   └── Gone         events behind the given position are not kept any more; `oldest`: from where on nothing is missing
     ├── Unavailable      nothing listens there, or the cloud cannot do it now
+    ├── Untrusted        what listens there cannot show that it is this cloud: its certificate is not good for that
     ├── TimedOut         the time of the call is over
     └── Unreadable       what came back is no answer of this interface
 
@@ -95,6 +96,11 @@ class Unavailable(PhoenixError):
     status: int = 0
     retry_after_s: float | None = None
     answer: Mapping[str, Any] = {}
+
+
+class Untrusted(PhoenixError):
+    """What listens there cannot show that it is this cloud: its certificate is of no authority that is trusted, of another
+    name, or over.  Nothing was sent, the token neither; trying again does not help."""
 
 
 class TimedOut(PhoenixError):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from phoenix.client.address import parse_url, query, tls_context
+from phoenix.client.address import parse_url, query, tls_context, untrusted
 from phoenix.client.errors import NOT_KNOWN, Denied, OverLimit, PhoenixError, TimedOut, Unavailable, Unreadable, refusal
 from phoenix.client.retries import Failure, Plan, Repeat
 from phoenix.client.where import read_token
@@ -95,14 +95,22 @@ class Token:
 class Transport:
     """Calls to one address with one token.  Belongs to the event loop that makes its first call."""
 
-    def __init__(self, url: str, token: Token, *, timeout_s: float = TIMEOUT_S, agent: str = "phoenix-client") -> None:
+    def __init__(
+        self,
+        url: str,
+        token: Token,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        agent: str = "phoenix-client",
+        ca_file: str | Path | None = None,
+    ) -> None:
         self.url = url.rstrip("/")
         self.timeout_s = timeout_s
         self._address = parse_url(url)
         self._token = token
         self._agent = agent
         self._session: aiohttp.ClientSession | None = None
-        self._tls: ssl.SSLContext | bool = tls_context() if self._address.tls else True
+        self._tls: ssl.SSLContext | bool = tls_context(ca_file) if self._address.tls else True
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -144,7 +152,7 @@ class Transport:
     @asynccontextmanager
     async def stream(self, path: str, values: Mapping[str, object]) -> AsyncIterator[AsyncIterator[bytes]]:
         """The bytes of an answer that may never end, as they come.  One try; raises `Unavailable` if the connection breaks,
-        `TimedOut` after `SILENCE_S` without a byte."""
+        `TimedOut` after `SILENCE_S` without a byte, `Untrusted`."""
         import aiohttp
 
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S)
@@ -159,10 +167,11 @@ class Transport:
         except aiohttp.ServerTimeoutError as error:
             raise TimedOut(f"{self.url} is silent") from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unavailable(f"{self.url} does not answer: {_words(error)}") from error
+            wrong = untrusted(self.url, error)
+            raise wrong or Unavailable(f"{self.url} does not answer: {_words(error)}") from error
 
     async def _try(self, method: str, path: str, body: bytes | None, within_s: float) -> Answer:
-        """One exchange.  Raises `Lost`, `Refused`."""
+        """One exchange.  Raises `Lost`, `Refused`, `Untrusted`."""
         import aiohttp
 
         connect_s = min(CONNECT_S, within_s * 0.9)  # so that it is known whether a request was sent
@@ -181,6 +190,8 @@ class Transport:
             ):
                 answer = Answer(got.status, _lower(got.headers), await got.read())
         except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as error:  # to connect: no other is set
+            if (no_trust := untrusted(self.url, error)) is not None:
+                raise no_trust from error
             wrong = Unavailable(f"{self.url} does not answer: {_words(error)}", hint=_RUNNING)
             raise Lost(Failure.UNSENT, wrong, final=isinstance(error, aiohttp.ClientSSLError)) from error
         except TimeoutError as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -32,15 +33,16 @@ class Asked:
 
 
 class Scripted:
-    def __init__(self, script: tuple[Script, ...]) -> None:
+    def __init__(self, script: tuple[Script, ...], tls: ssl.SSLContext | None = None) -> None:
         self._script = list(script)
+        self.tls = tls
         self.asked: list[Asked] = []
         self.served: set[asyncio.Task[None]] = set()
         self.port = 0
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}"
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -63,9 +65,9 @@ class Scripted:
 
 
 @contextlib.asynccontextmanager
-async def scripted(*script: Script) -> AsyncIterator[Scripted]:
-    made = Scripted(script)
-    server = await asyncio.start_server(made.serve, "127.0.0.1", 0)
+async def scripted(*script: Script, tls: ssl.SSLContext | None = None) -> AsyncIterator[Scripted]:
+    made = Scripted(script, tls)
+    server = await asyncio.start_server(made.serve, "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made
