@@ -150,8 +150,9 @@ def problem(
     status: int | None = None,
     lease: LeaseRefusal | None = None,
     oldest: int | None = None,
+    retry_after_s: float | None = None,
 ) -> Problem:
-    """`status`: None for the usual one of `code`."""
+    """`status`: None for the usual one of `code`; `retry_after_s`: None if nothing better than `RETRY_S` is known."""
     kind = KINDS[code]
     shown = kind.status if status is None else status
     return Problem(
@@ -163,7 +164,7 @@ def problem(
         field=field,
         lease=lease,
         oldest=oldest,
-        retry_after_s=RETRY_S if shown in RETRIED else None,
+        retry_after_s=(RETRY_S if retry_after_s is None else retry_after_s) if shown in RETRIED else None,
     )
 
 

@@ -10,6 +10,7 @@ from phoenix.cli import cloud, printing
 from phoenix.cli.errors import DENIED, FAILED, OK, USAGE
 from phoenix.cli.http import Client
 from phoenix.cli.parser import job_id
+from phoenix.cli.retrying import ask_again
 from schemas.control_characters import shown
 
 DONE: Final = {"cancel": "cancelled", "hold": "held", "release": "released"}
@@ -40,6 +41,7 @@ def run(verb: str, args: argparse.Namespace) -> int:
 
 
 def ask(client: Client, verb: str, jobs: list[str]) -> list[dict[str, Any]]:
-    answer = client.post(f"/v1/jobs/{jobs[0]}/{verb}", {"jobs": jobs})
+    """Each job's result.  Repeated after a lost answer: a job that is as it should be is no error."""
+    answer = ask_again(client, f"/v1/jobs/{jobs[0]}/{verb}", {"jobs": jobs})
     results = answer.get("results")
     return list(results) if results is not None else [{"job": job} for job in jobs]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+import os
+from typing import Any, Final
 
 from phoenix.cli import cloud, printing, units
 from phoenix.cli.errors import CliError, in_words, usage
 from phoenix.cli.http import quote
 from phoenix.cli.parser import at_least_zero
+from phoenix.cli.retrying import ask_again
 
 HELP: Final = """examples:
   phoenix scale web 4              at least 4 instances
@@ -17,7 +19,12 @@ HELP: Final = """examples:
   phoenix scale web --auto         the load decides again"""
 
 
-_OPTIONS: Final = {"minimum": "N", "exact": "--exact", "for_s": "--for"}  # of fields of the request
+_OPTIONS: Final = {
+    "minimum": "N",
+    "exact": "--exact",
+    "for_s": "--for",
+    "request": "--request",
+}  # of fields of the request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="for_time", metavar="TIME", help="how long this holds: 30m, 2h (default: until changed)"
     )
+    parser.add_argument("--request", metavar="ID", help="client request id: the same id is done only once")
     parser.add_argument("--auto", action="store_true", help="drop the minimum and the exact number: the load decides")
 
 
@@ -37,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     for_s = _duration(args.for_time)
     where = cloud.find(args)
     where.check_web(args.department, "its queue determines the hosts that it needs; only web departments can be scaled")
-    body = {"minimum": minimum, "exact": exact, "for_s": for_s, "auto": args.auto}
+    body: dict[str, Any] = {"minimum": minimum, "exact": exact, "for_s": for_s, "auto": args.auto}
+    body["request"] = args.request or os.urandom(12).hex()
     try:
-        answer = where.operator().post(f"/v1/departments/{quote(args.department)}/scale", body)
+        answer = ask_again(where.operator(), f"/v1/departments/{quote(args.department)}/scale", body)
     except CliError as error:
         raise in_words(error, _OPTIONS) from error
     if args.json:

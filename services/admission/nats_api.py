@@ -90,9 +90,9 @@ class NatsDoor:
                 task.add_done_callback(self._served)
 
         refused = self._turns.put(home, asked.user, cost_of(kind), len(msg.data), start)
-        if refused and self._turns.answers(home, asked.user):
-            await self._refuse(msg, self._asked(asked.user, home, kind, whence(msg)), Refused("limit", refused))
-        return bool(refused)
+        if refused is not None and self._turns.answers(home, asked.user):
+            await self._refuse(msg, self._asked(asked.user, home, kind, whence(msg)), refused)
+        return refused is not None
 
     async def _refuse(self, msg: Msg, asked: Asked, refused: Refused) -> None:
         self._gate.refused(asked, refused)

@@ -34,6 +34,7 @@ QUIET_S: Final = 5.0  # a department that asked so long ago counts as one that a
 QUANTUM: Final = (
     4.0  # of a department's or caller's turn: a few usual requests, so that the rings turn without looking twice
 )
+SERVED_PER_S: Final = 1_000.0  # cost that a server serves, which is what a cost means
 ROUNDING: Final = 1e-6  # of sums of costs
 CALLERS_MAX: Final = 10_000  # callers known at once; those that nothing is known of but their pace are forgotten first
 
@@ -74,26 +75,26 @@ class _Waiting(NamedTuple, Generic[Item]):
 class Caller(Generic[Item]):
     """One flow.  `paid_until`: by then its pace has paid for what it had (rule 3)."""
 
-    __slots__ = ("bytes", "deficit", "department", "name", "paid_until", "under_way", "waiting")
+    __slots__ = ("bytes", "cost", "deficit", "department", "name", "paid_until", "under_way", "waiting")
 
     def __init__(self, name: str, department: Department[Item]) -> None:
         self.name, self.department = name, department
         self.waiting: deque[_Waiting[Item]] = deque()
         self.bytes = 0
-        self.deficit = self.under_way = 0.0
+        self.cost = self.deficit = self.under_way = 0.0  # `cost`: of what waits
         self.paid_until = float("-inf")
 
 
 class Department(Generic[Item]):
     """`ring`: its callers for whom something waits, the next one first."""
 
-    __slots__ = ("asked_at", "bytes", "deficit", "name", "ring", "under_way", "waiting")
+    __slots__ = ("asked_at", "bytes", "cost", "deficit", "name", "ring", "under_way", "waiting")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.ring: OrderedDict[str, Caller[Item]] = OrderedDict()
         self.bytes = self.waiting = 0
-        self.deficit = self.under_way = 0.0
+        self.cost = self.deficit = self.under_way = 0.0
         self.asked_at = float("-inf")
 
 
@@ -121,12 +122,25 @@ class FairQueue(Generic[Item]):
             return "department"
         flow.waiting.append(_Waiting(item, cost, size, now))
         flow.bytes += size
+        flow.cost += cost
         of.bytes += size
+        of.cost += cost
         of.waiting += 1
         self.waiting += 1
         of.ring.setdefault(caller, flow)
         self._ring.setdefault(department, of)
         return ""
+
+    def drains_in_s(self, department: str, caller: str, bound: Bound, now: float) -> float:
+        """Seconds until half of what waits of the caller, or of its department, is served at its pace: then there is room for
+        more, and there is still something to serve until it comes."""
+        flow, beside = self._caller(department, caller), self.is_beside(now)
+        pace = self.bounds.rate_beside if beside else SERVED_PER_S
+        if bound == "department":
+            of = flow.department
+            return of.cost / 2 / min(SERVED_PER_S, pace * max(1, len(of.ring)))
+        late_s = flow.paid_until - self.bounds.burst / self.bounds.rate_beside - now if beside else 0.0
+        return max(0.0, late_s) + flow.cost / 2 / pace
 
     def _caller(self, department: str, name: str) -> Caller[Item]:
         key = (department, name)
@@ -219,15 +233,18 @@ class FairQueue(Generic[Item]):
         first, department = flow.waiting.popleft(), flow.department
         is_late = now - first.since > self.bounds.wait_max_s
         flow.bytes -= first.size
+        flow.cost -= first.cost
         flow.deficit -= first.cost
         department.bytes -= first.size
+        department.cost -= first.cost
         department.waiting -= 1
         self.waiting -= 1
         if not flow.waiting:
+            flow.cost = 0.0
             flow.deficit = 0.0  # who has nothing to ask saves no turns
             del department.ring[flow.name]
         if not department.ring:
-            department.deficit = 0.0
+            department.cost = department.deficit = 0.0
             del self._ring[department.name]
         if not is_late:
             flow.under_way += first.cost
@@ -255,6 +272,8 @@ class FairQueue(Generic[Item]):
         for key, flow in self._callers.items():
             if flow.bytes != sum(one.size for one in flow.waiting):
                 wrong.append(f"{key}: bytes")
+            if abs(flow.cost - sum(one.cost for one in flow.waiting)) > ROUNDING:
+                wrong.append(f"{key}: cost")
             if bool(flow.waiting) != (flow.name in flow.department.ring):
                 wrong.append(f"{key}: waits, and is in no ring, or the other way round")
         for name, of in self._departments.items():

@@ -21,10 +21,10 @@ from typing import Final, TypeAlias
 
 from services.domain.refusal import Refused
 from services.runtime import families_shell
-from services.runtime.fair_queue import Bounds, Caller, FairQueue
+from services.runtime.fair_queue import Bound, Bounds, Caller, FairQueue
 from services.runtime.token_bucket import Buckets
 
-RETRY_S: Final = 1.0  # in which a caller at its pace is let in some hundred times
+RETRY_LEAST_S: Final = 0.1  # in which a caller at its pace is let in some ten times
 NOBODY: Final = "@"  # department of callers without a token; no department's name has an @
 AT_ONCE: Final = 8.0
 ANSWERED_PER_S: Final = 100.0  # refusals over NATS: 15 µs each
@@ -64,16 +64,21 @@ class Turns:
         self._room = AT_ONCE  # for what is let in before the loop has looked around
         self._making_room = False
 
-    def put(self, department: str, caller: str, cost: float, size: int, start: _Start) -> str:
-        """`start` is called when it is this caller's turn, maybe at once.  Else why it is refused, as a sentence."""
+    def put(self, department: str, caller: str, cost: float, size: int, start: _Start) -> Refused | None:
+        """`start` is called when it is this caller's turn, maybe at once.  Else why it is refused."""
         cost += size / BYTES_A_COST
         bound = self.queue.put(department, caller, start, cost, size, self._now())
         if not bound:
             self._hand_out()
-            return ""
+            return None
         _count(department, bound)
         whose = f"of {department}" if bound == "department" else "of yours"
-        return f"too many requests {whose} are already waiting: try again in {RETRY_S:g} s, with fewer"
+        return self._later(f"too many requests {whose} are already waiting", department, caller, bound)
+
+    def _later(self, text: str, department: str, caller: str, bound: Bound) -> Refused:
+        """With the time in which half of what waits is served."""
+        wait_s = max(RETRY_LEAST_S, self.queue.drains_in_s(department, caller, bound, self._now()))
+        return Refused("limit", f"{text}: try again in {wait_s:.1f} s, with fewer", retry_after_s=round(wait_s, 1))
 
     def answers(self, department: str, caller: str) -> bool:
         """Rule 4."""
@@ -95,12 +100,12 @@ class Turns:
                 turn.set_result(given)
             else:
                 turn.set_exception(
-                    Refused("limit", f"the request waited too long for its turn: try again in {RETRY_S:g} s")
+                    self._later("the request waited too long for its turn", department, caller, "caller")
                 )
 
         refused = self.put(department, caller, cost, size, start)
-        if refused:
-            raise Refused("limit", refused)
+        if refused is not None:
+            raise refused
         try:
             return await turn
         except asyncio.CancelledError:

@@ -30,6 +30,11 @@ class Bucket:
         self._at = now
         return self._level >= amount
 
+    def wait_s(self, now: float, amount: float = 1.0) -> float:
+        """Seconds until there is so much, or, of more than it ever holds, until it is full."""
+        self.has(now)
+        return max(0.0, min(amount, self._burst) - self._level) / self._rate
+
 
 class Buckets:
     """One bucket a caller, the least recently seen forgotten first."""

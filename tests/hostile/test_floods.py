@@ -76,7 +76,9 @@ async def test_beside_a_flood_another_department_is_answered_and_its_sender_refu
         async with here.session.get(f"{here.url}/v1/departments/web/instances", headers=here.headers("wim")) as answer:
             assert answer.status == 200
     await until(lambda: len(flood.refused) > 0, "the flood's sender is told")
-    assert "try again in 1 s" in flood.refused[-1]
+    last = next(one for one in reversed(flood.answers) if one.get("code") == "limit")
+    assert f"try again in {last['retry_after_s']:.1f} s" in last["detail"]
+    assert last["retry_after_s"] > SLOW.waiting_max / 2 / SLOW.rate_beside / 10, "half of what waits, at its pace"
     assert REFUSED.labels("hpc", "caller")._value.get() >= counted + len(flood.refused)
     assert REFUSED.labels("bio", "caller")._value.get() == 0
     assert 0 < queue.waiting <= SLOW.waiting_max
@@ -120,6 +122,7 @@ async def test_who_holds_and_releases_again_and_again_is_stopped_before_the_jour
             assert (await here.ask("ann", kind, {"jobs": [job]}))["results"] == [{"job": job}]
         refused = await here.ask("ann", "job.hold", {"jobs": [job]})
         assert (refused["code"], refused["field"]) == ("limit", "jobs")
+        assert 9_000 < refused["retry_after_s"] <= 10_000  # 10 of 50 are left, so 10 are lacking: one in 1,000 s
         one = {"results": [{"job": f"{job}_1"}]}
         assert await here.ask("ann", "job.hold", {"jobs": [f"{job}_1"]}) == one  # fewer at a time
         assert (await here.ask("ann", "job.cancel", {"jobs": [job]}))["results"] == [{"job": job}]

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from services.runtime import fair_queue
 from services.runtime.fair_queue import QUANTUM, QUIET_S, Bounds, FairQueue, Taken
 from services.runtime.request_queue import AT_ONCE, Turn, Turns
 
@@ -234,6 +235,42 @@ def test_a_flood_of_one_refuses_no_other_one() -> None:
     assert house.ask("bio", "bob", 1.0, 10) == ""
 
 
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("cost", [1.0, 3.0])
+def test_who_comes_back_when_it_is_told_finds_room_and_work_left(beside: bool, cost: float) -> None:
+    """Eve has used up her burst; her queue is full."""
+    house = House(dataclasses.replace(SMALL, depth_alone=1.0, depth_beside=1.0, waiting_max=8))
+    if beside:
+        house.ask("bio", "bob", 1.0, 1)
+    eve = house.queue._caller("hpc", "eve")
+    house.queue.charge(eve, SMALL.burst, house.now)
+    while not (bound := house.ask("hpc", "eve", cost, 1)):
+        pass
+    again_at = house.now + house.queue.drains_in_s("hpc", "eve", bound, house.now)
+    assert house.ask("hpc", "eve", cost, 1) == "caller", "not at once"
+    step = 0.02 if beside else cost / fair_queue.SERVED_PER_S
+    while house.now < again_at - step / 2:
+        house.serve()
+        while house.under_way:
+            house.done()
+            if not beside:
+                break  # a server serves one at a time
+        house.now += step
+        if beside:
+            house.queue._departments["bio"].asked_at = house.now
+    assert house.ask("hpc", "eve", cost, 1) == ""
+    assert 2 <= len(eve.waiting) <= 6, "half of eight, roughly"
+
+
+def test_a_department_that_is_full_drains_by_all_its_callers() -> None:
+    house = House(dataclasses.replace(SMALL, is_beside=True))
+    for caller in ("ann", "eve"):
+        for _ in range(4):
+            assert house.ask("hpc", caller, 2.0, 1) == ""
+    assert house.ask("hpc", "bob", 2.0, 1) == "department"
+    assert house.queue.drains_in_s("hpc", "bob", "department", 0.0) == pytest.approx(8 * 2.0 / 2 / 20.0)
+
+
 def test_what_has_waited_too_long_is_not_served() -> None:
     house = House(SMALL)
     for _ in range(3):
@@ -269,10 +306,10 @@ async def test_few_are_let_in_before_the_loop_comes_round() -> None:
         given.append(turn)
 
     for _ in range(40):
-        assert turns.put("hpc", "ann", 1.0, 0, start) == ""
+        assert turns.put("hpc", "ann", 1.0, 0, start) is None
     assert begun == [AT_ONCE]
     leo: list[Turn | None] = []
-    assert turns.put("bio", "leo", 1.0, 0, leo.append) == ""
+    assert turns.put("bio", "leo", 1.0, 0, leo.append) is None
     while sum(begun) < 40:
         begun.append(0)
         await asyncio.sleep(0)

@@ -57,6 +57,15 @@ def test_a_bucket_refills_at_its_rate_up_to_its_burst() -> None:
     assert [bucket.take(100.0) for _ in range(4)] == [True, True, True, False]
 
 
+def test_a_bucket_says_when_there_is_enough() -> None:
+    bucket = Bucket(2.0, 3.0, 0.0)
+    assert bucket.wait_s(0.0, 3.0) == 0.0
+    assert bucket.take(0.0, 3.0)
+    assert [bucket.wait_s(0.0), bucket.wait_s(0.0, 3.0), bucket.wait_s(1.0, 3.0)] == [0.5, 1.5, 0.5]
+    assert bucket.wait_s(1.0, 50.0) == 0.5  # more than it ever holds: until it is full
+    assert [bucket.take(1.4, 3.0), bucket.take(1.5, 3.0)] == [False, True]
+
+
 def test_the_number_of_buckets_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("services.runtime.token_bucket.CALLERS_MAX", 2)
     buckets = Buckets(0.001, 1.0)

@@ -56,6 +56,36 @@ def test_a_lost_answer_is_asked_for_again_with_the_same_request() -> None:
     assert [b'"request":"r1"' in each for each in asked] == [True, True]
 
 
+def busy(retry_after_s: float) -> Answer:
+    body = b'{"type":"x","status":503,"detail":"later","code":"unavailable","retry_after_s":%g}' % retry_after_s
+    head = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: %d\r\n\r\n" % len(body)
+    return lambda connection: connection.sendall(head + body)
+
+
+def test_the_pause_that_the_cloud_asks_for_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("phoenix.cli.retrying.time.sleep", pauses.append)
+    with door(busy(7.5), busy(0.0), answers) as (url, _):
+        assert ask_again(Client(url), "/v1/jobs", {"request": "r1"}) == {"job": "7"}
+    assert pauses == [7.5, retries.PAUSES_S[1]]
+
+
+def test_one_that_is_longer_than_the_time_ends_it() -> None:
+    with door(busy(3600.0)) as (url, asked), pytest.raises(CliError, match="later") as caught:
+        ask_again(Client(url), "/v1/jobs", {"request": "r1"})
+    assert (caught.value.code, len(asked)) == (UNREACHABLE, 1)
+
+
+def test_a_change_without_an_id_may_be_asked_for_again() -> None:
+    with door(closes, answers) as (url, asked):
+        assert ask_again(Client(url), "/v1/jobs/7/cancel", {"jobs": ["7"]}) == {"job": "7"}
+    assert len(asked) == 2
+    with door(closes) as (url, _), pytest.raises(CliError) as caught:
+        ask_again(Client(url), "/v1/jobs/7/cancel", {"jobs": ["7"]}, within_s=SHORT_S)
+    assert caught.value.code == UNKNOWN
+    assert caught.value.hint == "the same command again is safe, and reports the outcome"
+
+
 def test_a_door_that_hangs_is_left_in_time_and_the_request_is_named() -> None:
     with door() as (url, _), pytest.raises(CliError) as caught:
         ask_again(Client(url), "/v1/jobs", {"request": "r1"}, within_s=SHORT_S)

@@ -219,7 +219,7 @@ async def test_who_fails_too_often_waits_and_who_is_right_does_not(house: House)
         assert (await house.post("/v1/session", {"token": "guess"}))[0] == 401
     told_before = len(house.audit)
     status, told, _ = await house.post("/v1/session", {"token": "guess"})
-    assert (status, told["code"]) == (429, "limit")
+    assert (status, told["code"], told["retry_after_s"]) == (429, "limit", 1 / sessions.FAILED_PER_S)
     assert len(house.audit) == told_before
     assert (await house.post("/v1/session", {"token": "t-alice"}))[0] == 200  # another person behind the same address
     assert (await house.post("/v1/session", {"token": "guess"}))[0] == 429
@@ -237,14 +237,14 @@ def test_failures_are_counted_for_each_caller_and_not_for_ever(tmp_path: Path) -
     for peer in range(sessions.PEERS_MAX + 5):
         for _ in range(int(sessions.FAILED_BURST)):
             door.failed(f"peer-{peer}")
-    assert not door.may_try(f"peer-{sessions.PEERS_MAX + 4}")
-    assert door.may_try("peer-0")  # forgotten: the least recent of many
-    assert door.may_try("another")
+    assert door.wait_s(f"peer-{sessions.PEERS_MAX + 4}") == 1 / sessions.FAILED_PER_S
+    assert door.wait_s("peer-0") == 0  # forgotten: the least recent of many
+    assert door.wait_s("another") == 0
     assert len(door._failed) == sessions.PEERS_MAX
     door.failed("peer-5")  # the least recent of those that are kept: it is seen again, and another one goes
     door.failed("one more")
-    assert not door.may_try("peer-5")
-    assert door.may_try("peer-6")
+    assert door.wait_s("peer-5") > 0
+    assert door.wait_s("peer-6") == 0
 
 
 def test_a_user_has_so_many_sessions_the_newest() -> None:

@@ -441,5 +441,5 @@ def checkpoint(core: AdmissionCore, fact: f.CheckpointReported, now: float, draf
         message = (
             f"the last checkpoint was {max(0.0, now - before.at):.1f} s ago: the next one counts in {wait_s:.1f} s"
         )
-        raise Refused("limit", message)
+        raise Refused("limit", message, retry_after_s=wait_s)
     return [fact]

@@ -248,11 +248,12 @@ class Desk:
         asked = current()
         if asked is not None:
             asked.cost += TASK * wanted + NAMED * len(plan)
-        if verb != "cancel" and not self._changes.of(caller.user, now := self._shell.now()).take(now, wanted):
+        bucket = self._changes.of(caller.user, now := self._shell.now())
+        if verb != "cancel" and not bucket.take(now, wanted):
             may = f"{CHANGES_BURST:g} may be after a pause, and {CHANGES_PER_S:g} a second"
-            wait_s = min(wanted, CHANGES_BURST) / CHANGES_PER_S
-            message = f"{wanted} more tasks to {verb}, and {may}: try again in {wait_s:g} s, with fewer"
-            raise Refused("limit", f"jobs: {message}", "jobs")
+            wait_s, fewer = bucket.wait_s(now, wanted), ", with fewer" if wanted > CHANGES_BURST else ""
+            message = f"jobs: {wanted} more tasks to {verb}, and {may}: try again in {wait_s:.1f} s{fewer}"
+            raise Refused("limit", message, "jobs", retry_after_s=wait_s)
         facts = compose.change_facts(self._core, caller, verb, plan) if wanted else []
         for start in range(0, len(facts), PIECE_MAX):
             piece = facts[start : start + PIECE_MAX]

@@ -52,4 +52,4 @@ class GuestTurns:
         try:
             return await self.turns.wait(department, caller, GUEST, size)
         except Refused as refused:
-            raise Refused("unavailable", refused.message) from None
+            raise Refused("unavailable", refused.message, retry_after_s=refused.retry_after_s) from None

@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+import msgspec
 import orjson
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -64,9 +65,9 @@ class Queries:
                     task.add_done_callback(self._answering.discard)
 
             refused = turns.put(department, _ANYBODY, COST, len(msg.data), start)
-            if refused and turns.answers(department, _ANYBODY):
-                await answer_query(msg, department, refusal("limit", refused))
-            return bool(refused)
+            if refused is not None and turns.answers(department, _ANYBODY):
+                await answer_query(msg, department, msgspec.json.encode(refused.problem()))
+            return refused is not None
 
         return heard
 

@@ -44,7 +44,7 @@ class InTurn:
         try:
             turn = request[_TURN] = await self._turns.wait(department, caller, COST)
         except Refused as refused:
-            raise Fault(429, refused.code, refused.message) from None
+            raise Fault(429, refused.code, refused.message, retry_after_s=refused.retry_after_s) from None
         size = 0
         try:
             answer = await handler(request)

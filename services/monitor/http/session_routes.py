@@ -79,8 +79,9 @@ class SessionRoutes:
         token = self.sessions.redeem(login.code) if login.code else digest(login.token)
         who = self.access.by_digest(token) if token is not None else None
         if token is None or who is None:
-            if not self.sessions.may_try(peer):
-                raise Fault(429, "limit", "too many failed logins from your address: wait some seconds")
+            if (wait_s := self.sessions.wait_s(peer)) > 0:
+                text = f"too many failed logins from your address: try again in {wait_s:.1f} s"
+                raise Fault(429, "limit", text, retry_after_s=wait_s)
             self.sessions.failed(peer)
             fault = self._wrong(login)
             self._tell(request, "session.open", None, fault)

@@ -98,10 +98,10 @@ class Sessions:
         self.codes = Passes(CODE_S, monotonic)
         self._failed: OrderedDict[str, Bucket] = OrderedDict()
 
-    def may_try(self, peer: str) -> bool:
-        """Rule 5.  False: `peer` has failed too often of late."""
+    def wait_s(self, peer: str) -> float:
+        """Rule 5.  In how many seconds `peer` may try again; above 0: it has failed too often of late."""
         bucket = self._failed.get(peer)
-        return bucket is None or bucket.has(self._now())
+        return 0.0 if bucket is None else bucket.wait_s(self._now())
 
     def failed(self, peer: str) -> None:
         bucket = self._failed.setdefault(peer, Bucket(FAILED_PER_S, FAILED_BURST, self._now()))
