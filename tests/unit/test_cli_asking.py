@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -9,10 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from phoenix.cli import cloud
+from phoenix.cli.__main__ import main
 from phoenix.cli.errors import UNKNOWN, UNREACHABLE, CliError
 from phoenix.cli.http import Client
 from phoenix.cli.retrying import ask_again
-from phoenix.client import retries
+from phoenix.client import retries, where
 
 BODY = b'{"job":"7"}'
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(BODY) + BODY
@@ -127,3 +130,28 @@ def test_only_a_change_without_an_answer_is_unknown(method: str, code: int) -> N
     with door() as (url, _), pytest.raises(CliError) as caught:
         Client(url).within(SHORT_S).fetch(method, "/v1/jobs", b"{}" if method == "POST" else None)
     assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["scale", "web", "4"], True),
+        (["scale", "web", "--auto", "--request", "mine"], True),
+        (["cancel", "7"], False),
+        (["hold", "7", "8"], False),
+        (["release", "7"], False),
+    ],
+)
+def test_commands_that_change_repeat_the_same_request(
+    words: list[str], named: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with door(closes, answers) as (url, asked):
+        site = cloud.Cloud(where.Site(url, kinds={"web": "web"}), chosen="")
+        monkeypatch.setattr(cloud, "find", lambda _args: site)
+        monkeypatch.setattr(cloud.Cloud, "_client", lambda _self, _default: Client(url))
+        assert main(words) == 0, capsys.readouterr().err
+    bodies = [json.loads(each.partition(b"\r\n\r\n")[2]) for each in asked]
+    assert bodies[0] == bodies[1]
+    assert bool(bodies[0].get("request")) == named
+    if "mine" in words:
+        assert bodies[0]["request"] == "mine"
