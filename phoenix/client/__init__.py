@@ -11,113 +11,30 @@
 docs/reference/client.md.
 
 Names are imported when they are first used: the command line takes errors and addresses from here, and would wait for asyncio.
+They stand once, in `__init__.pyi`, which is all that type checkers read of this module.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from phoenix.client.answers import (
-        Department,
-        Deployed,
-        Event,
-        Explanation,
-        File,
-        Host,
-        Instance,
-        Job,
-        Lease,
-        LeaseGranted,
-        Prediction,
-        Queue,
-        Release,
-        Start,
-        Step,
-        Story,
-        Submitted,
-    )
-    from phoenix.client.blocking import (
-        SyncClient,
-    )
-    from phoenix.client.client import (
-        Client,
-    )
-    from phoenix.client.errors import (
-        Conflict,
-        Denied,
-        Gone,
-        Invalid,
-        OverLimit,
-        PhoenixError,
-        Refused,
-        TimedOut,
-        Unavailable,
-        Unknown,
-        Unreadable,
-        Untrusted,
-    )
-    from phoenix.client.options import (
-        JobOptions,
-        LeaseOptions,
-        ReleaseOptions,
-    )
 
-__all__ = [
-    "Client",
-    "Conflict",
-    "Denied",
-    "Department",
-    "Deployed",
-    "Event",
-    "Explanation",
-    "File",
-    "Gone",
-    "Host",
-    "Instance",
-    "Invalid",
-    "Job",
-    "JobOptions",
-    "Lease",
-    "LeaseGranted",
-    "LeaseOptions",
-    "OverLimit",
-    "PhoenixError",
-    "Prediction",
-    "Queue",
-    "Refused",
-    "Release",
-    "ReleaseOptions",
-    "Start",
-    "Step",
-    "Story",
-    "Submitted",
-    "SyncClient",
-    "TimedOut",
-    "Unavailable",
-    "Unknown",
-    "Unreadable",
-    "Untrusted",
-]
+def _places() -> dict[str, str]:
+    """The module of each public name, from lines ``from MODULE import NAME as NAME``."""
+    with open(f"{__file__.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
+        words = [line.split() for line in stub if line.startswith("from ")]
+    return {name: module for _, module, _, name, *_ in words}
 
-_PLACES = {
-    "answers": (
-        "Department Deployed Event Explanation File Host Instance Job Lease LeaseGranted Prediction Queue Release Start Step "
-        "Story Submitted"
-    ),
-    "blocking": "SyncClient",
-    "client": "Client",
-    "errors": "Conflict Denied Gone Invalid OverLimit PhoenixError Refused TimedOut Unavailable Unknown Unreadable Untrusted",
-    "options": "JobOptions LeaseOptions ReleaseOptions",
-}
-_PLACE = {name: place for place, names in _PLACES.items() for name in names.split()}
+
+_PLACE = _places()
+__all__ = sorted(_PLACE)  # noqa: PLE0605  # a list of text, which ruff cannot see
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACE[name]}"), name)
+    return getattr(import_module(_PLACE[name]), name)
 
 
 def __dir__() -> list[str]:

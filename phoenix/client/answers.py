@@ -5,6 +5,9 @@ Rules
      and reasons are text: a newer cloud may have more of them.
   2. Times are `datetime` in UTC (`times`), durations seconds, memory MiB.
   3. `read` is the only way from JSON to these types.
+  4. They are not those of `schemas.answers`, which say what this version sends: each value of a state, each field that is
+     always there.  A reader bears others (rule 1): by those types the library would refuse a newer or an older cloud.  Their
+     import would also take half as long again as all of the library's.  Tests compare the fields of both.
 """
 
 from __future__ import annotations

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import os
 import re
 import subprocess
 import sys
+import tomllib
 import typing
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -111,6 +114,67 @@ def test_every_public_name_can_be_imported_and_is_on_the_page() -> None:
         assert f"`{name}" in page, name
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = phoenix.client.Nothing
+
+
+def test_public_names_stand_once_where_type_checkers_read_them() -> None:
+    package = ROOT / "phoenix" / "client"
+    lines = [line for line in (package / "__init__.pyi").read_text().splitlines()[1:] if line]
+    found = [re.fullmatch(r"from phoenix\.client\.(\w+) import (\w+) as (\w+)", line) for line in lines]
+    names = [match[2] for match in found if match is not None and match[2] == match[3]]
+    assert len(names) == len(lines)
+    assert sorted(names) == phoenix.client.__all__ == dir(phoenix.client)
+    for match in found:
+        assert match is not None
+        assert getattr(phoenix.client, match[2]).__module__ == f"phoenix.client.{match[1]}"
+    assert not [name for name in names if name in (package / "__init__.py").read_text().partition('"""\n\nfrom')[2]]
+
+
+def test_what_it_reads_is_part_of_the_distribution() -> None:
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]["*"]
+    assert {"*.pyi", "py.typed"} <= set(patterns)
+
+
+USES = """
+from typing import assert_type
+from phoenix.client import Client, Job, JobOptions, PhoenixError, Submitted, SyncClient, Unavailable
+
+async def main(options: JobOptions) -> None:
+    async with Client.find(ca_file="ca.pem") as phoenix:
+        assert_type(phoenix, Client)
+        assert_type(await phoenix.submit(**options), Submitted)
+        assert_type(await phoenix.wait("7"), Job)
+
+with SyncClient("http://x") as blocking:
+    assert_type(blocking.job("7"), Job)
+    assert_type(blocking.job("7").exit_code, int | None)
+    try:
+        blocking.cancel("7")
+    except Unavailable as error:
+        assert_type(error.retry_after_s, float | None)
+        checked: PhoenixError = error
+"""
+MISUSES = """
+from phoenix.client import Client, Nothing, SyncClient
+Client("http://x", tokn="y")
+SyncClient("http://x").job(7)
+SyncClient("http://x").submit(argv="true", tasks="many")
+"""
+
+
+@pytest.mark.long
+def test_programs_have_full_types(tmp_path: Path) -> None:
+    (tmp_path / "uses.py").write_text(USES)
+    (tmp_path / "misuses.py").write_text(MISUSES)
+    line = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "uses.py", "misuses.py"]
+    path = {**os.environ, "MYPYPATH": str(ROOT)}  # mypy does not follow the hooks of an editable installation
+    done = subprocess.run(line, cwd=tmp_path, env=path, capture_output=True, text=True, check=False)
+    found = re.findall(r"^(\w+)\.py:(\d+): error: .*\[([a-z-]+)\]$", done.stdout, re.MULTILINE)
+    assert found == [
+        ("misuses", "2", "attr-defined"),
+        ("misuses", "3", "call-arg"),
+        ("misuses", "4", "arg-type"),
+        ("misuses", "5", "arg-type"),
+    ], done.stdout + done.stderr
 
 
 def test_it_imports_two_packages_and_of_ours_nothing_else() -> None:

@@ -1,0 +1,36 @@
+"""The public names of the package, each once: type checkers read them here, and `__init__.py` does."""
+
+from phoenix.client.answers import Department as Department
+from phoenix.client.answers import Deployed as Deployed
+from phoenix.client.answers import Event as Event
+from phoenix.client.answers import Explanation as Explanation
+from phoenix.client.answers import File as File
+from phoenix.client.answers import Host as Host
+from phoenix.client.answers import Instance as Instance
+from phoenix.client.answers import Job as Job
+from phoenix.client.answers import Lease as Lease
+from phoenix.client.answers import LeaseGranted as LeaseGranted
+from phoenix.client.answers import Prediction as Prediction
+from phoenix.client.answers import Queue as Queue
+from phoenix.client.answers import Release as Release
+from phoenix.client.answers import Start as Start
+from phoenix.client.answers import Step as Step
+from phoenix.client.answers import Story as Story
+from phoenix.client.answers import Submitted as Submitted
+from phoenix.client.blocking import SyncClient as SyncClient
+from phoenix.client.client import Client as Client
+from phoenix.client.errors import Conflict as Conflict
+from phoenix.client.errors import Denied as Denied
+from phoenix.client.errors import Gone as Gone
+from phoenix.client.errors import Invalid as Invalid
+from phoenix.client.errors import OverLimit as OverLimit
+from phoenix.client.errors import PhoenixError as PhoenixError
+from phoenix.client.errors import Refused as Refused
+from phoenix.client.errors import TimedOut as TimedOut
+from phoenix.client.errors import Unavailable as Unavailable
+from phoenix.client.errors import Unknown as Unknown
+from phoenix.client.errors import Unreadable as Unreadable
+from phoenix.client.errors import Untrusted as Untrusted
+from phoenix.client.options import JobOptions as JobOptions
+from phoenix.client.options import LeaseOptions as LeaseOptions
+from phoenix.client.options import ReleaseOptions as ReleaseOptions
