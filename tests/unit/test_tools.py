@@ -124,39 +124,41 @@ mkdir node_modules && cp package-lock.json node_modules/copied
 """
 
 
-def test_validators_are_brought_from_npm_once_for_each_lock_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "place"), [("contracts", "tests/contracts"), ("redoc", "deploy/redoc")])
+def test_packages_are_brought_from_npm_once_for_each_lock_file(tmp_path: Path, name: str, place: str) -> None:
     checkout, log = tmp_path / "checkout", tmp_path / "log"
-    for place, content in (
+    for file_name, content in (
         ("deploy/tools.sh", SCRIPT.read_text()),
-        ("tests/contracts/package.json", "{}"),
-        ("tests/contracts/package-lock.json", "first"),
+        (f"{place}/package.json", "{}"),
+        (f"{place}/package-lock.json", "first"),
         ("bin/npm", NPM),
     ):
-        file = checkout / place
+        file = checkout / file_name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
         file.chmod(0o755)
-    copied = checkout / ".tools" / "contracts" / "node_modules" / "copied"
+    copied = checkout / ".tools" / name / "node_modules" / "copied"
 
-    def bring_contracts() -> subprocess.CompletedProcess[str]:
-        words = ["sh", str(checkout / "deploy" / "tools.sh"), "contracts"]
+    def bring_again() -> subprocess.CompletedProcess[str]:
+        words = ["sh", str(checkout / "deploy" / "tools.sh"), name]
         environment = {"PATH": f"{checkout}/bin:/usr/bin:/bin", "LOG": str(log)}
         return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
-    assert bring_contracts().returncode == bring_contracts().returncode == 0
+    assert bring_again().returncode == bring_again().returncode == 0
     assert copied.read_text() == "first"
-    assert log.read_text() == "ci --ignore-scripts --no-audit --no-fund --loglevel=error\n", "once, and no script runs"
-    (checkout / "tests/contracts/package-lock.json").write_text("second")
+    once = "ci --ignore-scripts --legacy-peer-deps --no-audit --no-fund --loglevel=error\n"
+    assert log.read_text() == once, "once, and no script runs"
+    (checkout / place / "package-lock.json").write_text("second")
     Path(f"{log}.fails").touch()
-    failed = bring_contracts()
+    failed = bring_again()
     assert failed.returncode == 1
     assert "no such registry" in failed.stderr
-    assert "tools: contracts cannot be had here" in failed.stderr
+    assert f"tools: {name} cannot be had here" in failed.stderr
     assert copied.read_text() == "first", "what was there stays"
     Path(f"{log}.fails").unlink()
-    assert bring_contracts().returncode == 0
+    assert bring_again().returncode == 0
     assert copied.read_text() == "second"
-    assert [place.name for place in (checkout / ".tools").iterdir()] == ["contracts"], "nothing half done stays"
+    assert [file.name for file in (checkout / ".tools").iterdir()] == [name], "nothing half done stays"
 
 
 def test_the_script_is_clean_for_shellcheck() -> None:
