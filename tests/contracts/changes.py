@@ -138,12 +138,8 @@ class Side:
 
     def _flat(self, schema: Schema | bool, tag: str) -> Iterator[Member]:
         name, plain = self.plain(schema)
-        union = plain.pop("anyOf", None) or plain.pop("oneOf", None)
-        kinds = plain.get("x-kinds")
+        union = plain.pop("anyOf", plain.pop("oneOf", None))
         tag = _tag(plain) or tag
-        if kinds is not None:  # `schemas.asyncapi`: what all kinds have, and where the schema of each is
-            yield from _by_type(name, plain, "")
-            union, plain, tag = [{"$ref": ref} for ref in kinds.values()], {}, "kind"
         if union is None:
             yield from _by_type(name, plain, tag)
             return

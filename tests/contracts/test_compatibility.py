@@ -392,12 +392,8 @@ ASYNCAPI: dict[str, Any] = {
         },
         "schemas": {
             **SCHEMAS,
-            "Fact": {
-                "type": "object",
-                "required": ["kind"],
-                "properties": {"kind": {"type": "string", "enum": ["host.lost"]}},
-                "x-kinds": {"host.lost": "#/components/schemas/HostLost"},
-            },
+            "Fact": {"anyOf": [ref("HostFree"), ref("HostLost")], "discriminator": "kind"},
+            "HostFree": struct({"kind": {"type": "string", "enum": ["host.free"]}}),
             "HostLost": struct(
                 {"kind": {"type": "string", "enum": ["host.lost"]}, "host": {"type": "string"}},
                 {"why": {"type": "string", "enum": ["a", "b"], "default": "a"}, "because": ref("Reason")},
@@ -411,12 +407,11 @@ ASYNCAPI: dict[str, Any] = {
 def a_kind_more(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     schemas["HostSeen"] = struct({"kind": {"type": "string", "enum": ["host.seen"]}})
-    schemas["Fact"]["x-kinds"]["host.seen"] = "#/components/schemas/HostSeen"
-    schemas["Fact"]["properties"]["kind"]["enum"].append("host.seen")
+    schemas["Fact"]["anyOf"].append(ref("HostSeen"))
 
 
 def a_kind_less(document: dict[str, Any]) -> None:
-    document["components"]["schemas"]["Fact"]["x-kinds"] = {}
+    document["components"]["schemas"]["Fact"]["anyOf"].pop()
 
 
 MESSAGES: dict[str, tuple[Change, str, Class]] = {
