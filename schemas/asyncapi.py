@@ -59,7 +59,9 @@ def asyncapi() -> dict[str, Any]:
             "title": "Phoenix Cloud",
             "version": VERSION,
             "description": "Subjects and messages of Phoenix Cloud on NATS. Requests and signals may be JSON or "
-            "MessagePack: by the header Content-Type, else by the first byte.",
+            "MessagePack: by the header Content-Type, else by the first byte. Times are RFC 3339: in UTC and to the "
+            "millisecond in answers and events, with any offset in requests, queries and signals; facts and records of "
+            "the audit have UTC seconds.",
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": _JSON,
@@ -227,12 +229,15 @@ class _Document:
             "audit",
             subjects.audit(_DEPARTMENT, "{outcome}"),
             [audit],
-            f"Stream {subjects.AUDIT_STREAM}; operators read it.",
+            f"Stream {subjects.AUDIT_STREAM}; operators read it. Records are as they are kept: `at` is in UTC seconds, "
+            "in answers to `GET /v1/audit` RFC 3339.",
         )
         self.operation("send.audit", "send", "audit", "Requests were granted or refused.")
         text = f"All facts of one decision, format {ENVELOPE_VERSION}."
         envelope = self.message("journal.envelope", _schema(Envelope), text, examples.ENVELOPE, _MSGPACK)
-        description = f"Stream {subjects.JOURNAL_STREAM}; internal: services only, one writer each."
+        description = (
+            f"Stream {subjects.JOURNAL_STREAM}; internal: services only, one writer each. Times are UTC seconds."
+        )
         self.channel("journal", subjects.journal("{writer}"), [envelope], description)
         self.operation("send.journal", "send", "journal", "A service's leader appends a decision.")
         self.operation("receive.journal", "receive", "journal", "Every service follows the journal.")

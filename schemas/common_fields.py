@@ -79,8 +79,8 @@ COMMON: Final[dict[str, str]] = {
     "safe_s": "run time that its last checkpoint saves, in seconds",
     "percent": "part of the job that was done at its last checkpoint, in percent",
     # Time slots and shares
-    "starts_at": "start of the time slot, UTC seconds",
-    "ends_at": "end of the time slot, UTC seconds",
+    "starts_at": "start of the time slot",
+    "ends_at": "end of the time slot",
     "late_s": "how late it is, in seconds",
     "in_s": "seconds until then",
     "used_pct": "part of the department's hosts that the service uses with it, in percent",

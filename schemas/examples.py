@@ -5,7 +5,7 @@ Host node-2 runs job 17 of department hpc; department web gets busy, node-2 goes
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
@@ -135,14 +135,14 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "job.release": r.JobsNamed(jobs=("17",)),
     "lease.create": r.LeaseCreate(
         kind="advance",
-        start_at=TIME + timedelta(seconds=600),
+        start_at=exact(AT + 600.0),
         duration_s=2700.0,
         nodes=2,
         cores=4,
         name="lecture",
         request="2f1d",
     ),
-    "lease.extend": r.LeaseExtend(lease="19", until_at=TIME + timedelta(hours=2)),
+    "lease.extend": r.LeaseExtend(lease="19", until_at=exact(AT + 7200.0)),
     "lease.cancel": r.LeaseNamed(lease="19"),
     "scale.set": r.ScaleSet(minimum=3, for_s=3600.0),
     "release.deploy": r.ReleaseDeploy(image="shop-2", environment={"GREETING": "hello"}, max_surge=1, request="77ab"),
@@ -226,11 +226,11 @@ REPLIES: Final[tuple[msgspec.Struct, ...]] = (
 )
 
 SIGNALS: Final[dict[str, msgspec.Struct]] = {
-    "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=TIME, source="haproxy-1"),
-    "claim": ClaimSignal(instances=6, at=TIME, source="rush-plan"),
-    "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=TIME, source="haproxy-1"),
-    "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=TIME, source="haproxy-1"),
-    "cpu": CpuSignal(utilisation=0.93, instances=4, at=TIME, interval_s=1.0, source="haproxy-1"),
+    "requests": RequestsSignal(rate=412.5, queue=0, response_ms=18.2, errors=0.0, at=exact(AT), source="haproxy-1"),
+    "claim": ClaimSignal(instances=6, at=exact(AT), source="rush-plan"),
+    "sessions": SessionsSignal(sessions={"web.7": 3, "web.8": 0}, at=exact(AT), source="haproxy-1"),
+    "answers": AnswersSignal(instances={"web.7": (118, 2), "web.8": (121, 0)}, at=exact(AT), source="haproxy-1"),
+    "cpu": CpuSignal(utilisation=0.93, instances=4, at=exact(AT), interval_s=1.0, source="haproxy-1"),
 }
 
 QUERIES: Final[dict[str, msgspec.Struct]] = {
@@ -241,7 +241,7 @@ QUERIES: Final[dict[str, msgspec.Struct]] = {
     "monitor.department": q.AllOfIt(),
     "monitor.releases": q.AllOfIt(),
     "monitor.overview": q.AllOfIt(),
-    "monitor.usage": q.UsageAsked(by="user", since=TIME, until=TIME + timedelta(days=1)),
+    "monitor.usage": q.UsageAsked(by="user", since=exact(AT), until=exact(AT + 86400.0)),
     "scheduler.why": q.WhyAsked(job="17"),
     "scheduler.queue": q.QueueAsked(limit=100),
     "scheduler.start": q.StartAsked(jobs=("17",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from schemas import reasons as because
+from schemas.times import exact
 
 _AT: Final = 1_780_000_000.0  # as in `schemas.examples`
 _FAILED: Final[dict[str, Any]] = {"unit": "web.8", "cause": "program_ended", "exit": 1, "said": "KeyError: 'DATABASE'"}
@@ -35,7 +36,7 @@ REASONS: Final[tuple[because.AnyReason, ...]] = (
     because.Resumes(from_hosts=["node-2"]),
     because.Migrates(),
     because.Balanced(host="node-2", to="node-5", used_pct=92.0, cost_s=4.1),
-    because.LeaseStarts(ends_at=_AT + 2700.0),
+    because.LeaseStarts(ends_at=exact(_AT + 2700.0)),
     because.Reclaimed(host="node-2", hosts=2, running_s=912.0, victims="smallest-shortest-spared", lost_s=912.0),
     because.Preempted(job="21"),
     because.HostTaken(),
@@ -54,10 +55,12 @@ REASONS: Final[tuple[because.AnyReason, ...]] = (
     because.NoHostsHeld(nodes=1, cores=4, held_by_others=8),
     because.TooLargeNow(nodes=1, cores=64, memory_mb=262_144, able=0),
     because.WaitsBehind(job="16", ahead=1, gap_s=600.0),
-    because.LeaseStartsAt(starts_at=_AT + 600.0, ends_at=_AT + 3300.0, in_s=600.0, hosts=2, nodes=2, victims=["18"]),
-    because.LeaseLate(late_s=45.0, ends_at=_AT + 3300.0),
-    because.LeaseOver(starts_at=_AT - 3300.0, ends_at=_AT - 600.0),
-    because.LeaseKeepsRoom(job="19", gap_s=600.0, starts_at=_AT + 600.0),
+    because.LeaseStartsAt(
+        starts_at=exact(_AT + 600.0), ends_at=exact(_AT + 3300.0), in_s=600.0, hosts=2, nodes=2, victims=["18"]
+    ),
+    because.LeaseLate(late_s=45.0, ends_at=exact(_AT + 3300.0)),
+    because.LeaseOver(starts_at=exact(_AT - 3300.0), ends_at=exact(_AT - 600.0)),
+    because.LeaseKeepsRoom(job="19", gap_s=600.0, starts_at=exact(_AT + 600.0)),
     because.ShareFull(service="nightly", share_pct=50.0, used_pct=45.0, with_it_pct=70.0),
     because.Priority(
         priority=8450, user="ann", age=350.0, fair_share=7600.0, size=500.0, quality=0.0, used=0.12, share=0.25

@@ -20,8 +20,8 @@ from msgspec import Meta
 from schemas.answers import hosts, jobs, usage
 from schemas.reasons import Reason
 from schemas.start_estimate import Foreseen, JobsAsked, JobsForeseen
-from schemas.times import Time, TimeText
-from schemas.validation import UNREADABLE, misfit, unreadable
+from schemas.times import AskedTime, TimeText, wrong_time
+from schemas.validation import UNREADABLE, Malformed, misfit, unreadable
 
 Service: TypeAlias = Literal["monitor", "scheduler"]
 UsageBy: TypeAlias = Literal["department", "user", "service", "lease"]
@@ -63,8 +63,8 @@ class UsageAsked(msgspec.Struct, frozen=True, kw_only=True):
     department; others get their own."""
 
     by: UsageBy = "department"
-    since: Time | None = None
-    until: Time | None = None
+    since: AskedTime | None = None
+    until: AskedTime | None = None
     department: str | None = None
 
 
@@ -247,8 +247,11 @@ NAMES: Final[dict[Service, tuple[str, ...]]] = {
 def decode(payload: bytes, asked: type[T]) -> T:
     """The parameters of a query.  Raises `Malformed`."""
     try:
-        return msgspec.json.decode(payload or b"{}", type=asked)
+        found = msgspec.json.decode(payload or b"{}", type=asked)
     except msgspec.ValidationError as error:
         raise misfit(error, asked) from None
     except UNREADABLE as error:
         raise unreadable(error, payload, "JSON") from None
+    if isinstance(found, UsageAsked) and (wrong := wrong_time(found, "since", "until")):
+        raise Malformed(wrong[1], wrong[0])
+    return found

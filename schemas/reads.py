@@ -216,7 +216,8 @@ READS: Final = (
     ),
     Read(
         path="/v1/record",
-        text="The journal, for `phoenix whatif`: a head, a line for each envelope, a tail (schemas/journal_record.py).",
+        text="The journal, for `phoenix whatif`: a head, a line for each envelope, a tail (schemas/journal_record.py). It is "
+        "the journal's own form: times of head, lines and facts are UTC seconds; those of reasons are RFC 3339.",
         content=JSON_LINES,
         query=_PERIOD,
     ),

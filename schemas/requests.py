@@ -41,7 +41,7 @@ from schemas.requests_web import ScaleSet as ScaleSet
 from schemas.requests_web import problem_of_deploy, problem_of_scale
 from schemas.requests_whatif import Foretold as Foretold
 from schemas.size import size_of
-from schemas.times import EXAMPLE, Time, TimeText, is_possible, utc_s
+from schemas.times import EXAMPLE, AskedTime, TimeText, is_possible, received, received_if, wrong_time
 from schemas.validation import UNREADABLE, misfit, unreadable
 from schemas.validation import Malformed as Malformed
 
@@ -288,8 +288,8 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=JOB_NAME_MAX)] = "lease"
     kind: LeaseKind
     duration_s: Duration
-    start_at: Time | None = None
-    deadline_at: Time | None = None
+    start_at: AskedTime | None = None
+    deadline_at: AskedTime | None = None
     nodes: Annotated[int, Meta(ge=1, le=NODES_MAX)] = 1
     cores: Annotated[int, Meta(ge=1, le=CPUS_MAX)] = 1
     memory_mb: Annotated[int, Meta(ge=0, le=MEMORY_MAX_MB)] | None = None
@@ -310,12 +310,12 @@ class LeaseCreate(Request, frozen=True, kw_only=True):
     @property
     def start_s(self) -> float | None:
         """`start_at` in UTC seconds."""
-        return None if self.start_at is None else utc_s(self.start_at)
+        return received_if(self.start_at)
 
     @property
     def deadline_s(self) -> float | None:
         """`deadline_at` in UTC seconds."""
-        return None if self.deadline_at is None else utc_s(self.deadline_at)
+        return received_if(self.deadline_at)
 
     def job(self, holder: str) -> JobSubmit:
         """The job that a lease is; `holder` is the script of one that brings none."""
@@ -345,13 +345,13 @@ class LeaseExtend(Request, frozen=True, kw_only=True):
 
     lease: JobId
     by_s: Duration | None = None
-    until_at: Time | None = None
+    until_at: AskedTime | None = None
     request: RequestId = ""
 
     @property
     def until_s(self) -> float | None:
         """`until_at` in UTC seconds."""
-        return None if self.until_at is None else utc_s(self.until_at)
+        return received_if(self.until_at)
 
 
 class LeaseNamed(Request, frozen=True, kw_only=True):
@@ -538,6 +538,8 @@ def _bytes(text: str) -> int:
 
 
 def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
+    if wrong := wrong_time(request, "start_at", "deadline_at"):
+        return wrong
     for field, kinds in (("start_at", ("advance", "deadline")), ("deadline_at", ("deadline",))):
         given = getattr(request, field) is not None
         if given and request.kind not in kinds:
@@ -546,8 +548,8 @@ def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
             return field, f"{field} is missing: a lease of kind {request.kind} needs it"
         if given and (problem := _problem_of_time(request, field)):
             return problem
-    if request.start_at is not None and request.deadline_at is not None:
-        window_s = (request.deadline_at - request.start_at).total_seconds()
+    if request.start_s is not None and request.deadline_s is not None:
+        window_s = request.deadline_s - request.start_s
         if window_s < request.duration_s:
             return (
                 "deadline_at",
@@ -559,11 +561,13 @@ def _problem_of_lease(request: LeaseCreate) -> tuple[str, str] | None:
 def _problem_of_extend(request: LeaseExtend) -> tuple[str, str] | None:
     if (request.by_s is None) == (request.until_at is None):
         return "until_at", "give by_s or until_at, one of them"
+    if wrong := wrong_time(request, "until_at"):
+        return wrong
     return None if request.until_at is None else _problem_of_time(request, "until_at")
 
 
 def _problem_of_time(request: Request, field: str) -> tuple[str, str] | None:
-    if is_possible(getattr(request, field)):
+    if is_possible(received(getattr(request, field))):
         return None
     return field, f"{field}: a time from 1970 to 9999 (UTC) is wanted, such as {EXAMPLE}"
 

@@ -24,7 +24,7 @@ from schemas.config import WebPolicy
 from schemas.control_characters import HIDDEN, WHAT
 from schemas.facts import UnitId
 from schemas.requests import is_json
-from schemas.times import Time, exact, utc_s
+from schemas.times import AskedTime, exact, received, wrong_time
 from schemas.validation import UNREADABLE, WORDS, Malformed, misfit, unreadable
 
 UTILISATION_MAX: Final = 100  # it may use one core, and uses all of a large host; more is a broken meter
@@ -64,7 +64,7 @@ class CpuSignal(msgspec.Struct, frozen=True, kw_only=True):
     v: Annotated[int, Meta(ge=1)] = 1
     utilisation: Annotated[float, Meta(ge=0, le=UTILISATION_MAX)]
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)] | None = None
-    at: Time | None = None
+    at: AskedTime | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
 
@@ -86,7 +86,7 @@ class RequestsSignal(msgspec.Struct, frozen=True, kw_only=True):
     response_ms: Annotated[float, Meta(ge=0, le=MILLISECONDS_MAX)] | None = None
     errors: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
     refused: Annotated[float, Meta(ge=0, le=RATE_MAX)] | None = None
-    at: Time | None = None
+    at: AskedTime | None = None
     interval_s: Annotated[float, Meta(ge=INTERVAL_MIN_S, le=INTERVAL_MAX_S)] = 1.0
     source: Source = ""
 
@@ -98,7 +98,7 @@ class ClaimSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[int, Meta(ge=0, le=INSTANCES_MAX)]
-    at: Time | None = None
+    at: AskedTime | None = None
     source: Source = ""
 
 
@@ -108,7 +108,7 @@ class SessionsSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     sessions: Annotated[dict[UnitId, Annotated[int, Meta(ge=0, le=QUEUE_MAX)]], Meta(max_length=SESSIONS_MAX)]
-    at: Time | None = None
+    at: AskedTime | None = None
     source: Source = ""
 
 
@@ -120,7 +120,7 @@ class AnswersSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     v: Annotated[int, Meta(ge=1)] = 1
     instances: Annotated[dict[UnitId, tuple[Answered, Answered]], Meta(max_length=SESSIONS_MAX)]
-    at: Time | None = None
+    at: AskedTime | None = None
     source: Source = ""
 
 
@@ -159,11 +159,10 @@ def bytes_max(name: str) -> int:
 
 
 def encode(signal: AnySignal) -> bytes:
-    """JSON, with its time to the millisecond, as all times are written."""
-    told = msgspec.structs.asdict(signal)
+    """JSON, with its time in UTC and to the millisecond, as all times are written."""
     if signal.at is not None:
-        told["at"] = exact(utc_s(signal.at))
-    return msgspec.json.encode(told)
+        signal = msgspec.structs.replace(signal, at=exact(received(signal.at)))
+    return msgspec.json.encode(signal)
 
 
 def decode(name: str, payload: bytes, content_type: str = "") -> Any:
@@ -172,10 +171,13 @@ def decode(name: str, payload: bytes, content_type: str = "") -> Any:
     if len(payload) > bytes_max(name):
         raise Malformed(f"a signal of {len(payload)} bytes; at most {bytes_max(name)} are read")
     try:
-        return decoder.decode(payload)
+        signal = decoder.decode(payload)
     except msgspec.ValidationError as error:
         told = misfit(error, SIGNALS[name])
         raise Malformed(told.message, told.field and told.field.partition("[")[0]) from None
     except UNREADABLE as error:
         form = "JSON" if decoder is _json[name] else "MessagePack"
         raise unreadable(error, payload, form) from None
+    if wrong := wrong_time(signal, "at"):
+        raise Malformed(wrong[1], wrong[0])
+    return signal

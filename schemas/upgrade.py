@@ -3,7 +3,9 @@
 Rules
   1. Format 1 of the envelope: reasons were a code and a table of parameters (`reasons.reading`); `quota.changed` named its
      claimants, `unit.placed` whence an attempt was moved, and `attempt.closed` why its unit is held, in the reason alone.
-  2. Whatever format: a reason that this version does not know becomes `Newer`, and the fact is as valid as it was.
+  2. Whatever format: times in a reason that are UTC seconds become text (`reasons.reading`).  Reasons had them so until they
+     were RFC 3339 everywhere; a version that wants a number there shows such a reason as that of a newer version.
+  3. Whatever format: a reason that this version does not know becomes `Newer`, and the fact is as valid as it was.
 """
 
 from __future__ import annotations

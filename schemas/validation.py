@@ -35,6 +35,7 @@ NEAR: Final = 0.75  # of a name that is suggested; with less, cores would be nod
 LISTED_MAX: Final = 8  # fields; a longer list is not read
 NO_HINTS: Final[Mapping[str, str]] = {}
 WORDS: Final = "words"  # of a pattern, in `Meta.extra`
+KIND: Final = "kind"  # of a text that is more than text, in `Meta.extra`
 _GOT: Final = {
     "int": "a number",
     "float": "a fraction or an exponent",
@@ -57,7 +58,6 @@ _KINDS: Final[dict[type[inspect.Type], str]] = {
     inspect.DictType: "an object",
     inspect.StructType: "an object",
     inspect.NoneType: "null",
-    inspect.DateTimeType: TIME,
 }
 _UNITS: Final[dict[type[inspect.Type], str]] = {inspect.StrType: "characters", inspect.BytesType: "bytes"}
 _place: Final = re.compile(r"(?P<what>.*) - at `(?P<path>.+)`\Z", re.DOTALL)
@@ -136,7 +136,7 @@ def unreadable(error: Exception, payload: bytes, form: str) -> Malformed:
 def kind_of(found: inspect.Type) -> str:
     """Without its bounds."""
     if isinstance(found, inspect.Metadata):
-        return kind_of(found.type)
+        return str((found.extra or {}).get(KIND) or kind_of(found.type))
     if isinstance(found, inspect.UnionType):
         return " or ".join(dict.fromkeys(kind_of(one) for one in found.types if not isinstance(one, inspect.NoneType)))
     return _KINDS.get(type(found), "") or words_of(found)

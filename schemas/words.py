@@ -11,7 +11,6 @@ from typing import Final
 
 from schemas.dimensions import DIMENSIONS
 from schemas.units import count, some
-from schemas.units import iso as _iso
 from schemas.units import span as _span
 
 UNKNOWN: Final = "?"
@@ -37,8 +36,12 @@ def span(seconds: float | None) -> str:
     return UNKNOWN if seconds is None else _span(seconds)
 
 
-def iso(instant: float | None) -> str:
-    return _iso(instant) or UNKNOWN
+def iso(time: str | None) -> str:
+    """A time as people read it: to the second."""
+    if time is None:
+        return UNKNOWN
+    second, fraction, _ = time.partition(".")
+    return f"{second}Z" if fraction else time
 
 
 def counted(number: int | None, noun: str) -> str:

@@ -134,13 +134,18 @@ def shown(state: str) -> str:
 def _reason(reason: dict[str, Any], now: float) -> str:
     """Of a lease whose time has come the cloud's line, which time does not change, says only when that was to be."""
     code = reason["code"]
-    if code == "lease_starts_at" and reason.get("starts_at", now + 1) <= now:
-        return sentences.short("lease_over" if reason.get("ends_at", now + 1) <= now else "lease_late")
+    if code == "lease_starts_at" and _has_come(reason.get("starts_at"), now):
+        return sentences.short("lease_over" if _has_come(reason.get("ends_at"), now) else "lease_late")
     if len(reason) > 1:
         return sentences.short(reason)
     if code not in _SHORT:  # thousands of jobs share one without numbers
         _SHORT[code] = sentences.short(reason)
     return _SHORT[code]
+
+
+def _has_come(time: object, now: float) -> bool:
+    at = units.seconds(time)
+    return at is not None and at <= now
 
 
 def _hosts(hosts: list[str]) -> str:

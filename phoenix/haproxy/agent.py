@@ -16,7 +16,6 @@ import contextlib
 import signal
 import socket
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -36,6 +35,7 @@ from phoenix.haproxy.settings import Settings
 from phoenix.haproxy.table import Table
 from phoenix.haproxy.watch import Watch
 from schemas.signals import NAME, SOURCE_MAX, AnySignal, CpuSignal
+from schemas.times import exact
 from services.domain.exits import Exit
 from services.runtime.http.guard import Guard
 from services.runtime.log import get_log
@@ -164,7 +164,7 @@ class Agent:
         return CpuSignal(
             utilisation=round(reading.utilisation, 4),
             instances=reading.instances,
-            at=datetime.now(UTC),
+            at=exact(time.time()),
             interval_s=self._settings.signal_interval_s,
             source=self._source,
         )

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from phoenix.balance.answers import Counts, Growth
 from phoenix.haproxy.reconciler import Plan
 from phoenix.haproxy.slots import Reading
 from phoenix.haproxy.table import Wanted
 from schemas.signals import QUEUE_MAX, AnswersSignal, RequestsSignal, SessionsSignal
+from schemas.times import TimeText
 
 DIGITS = 3
 
@@ -41,7 +41,7 @@ class Flow:
         self._last: Mark | None = None
         self._answers = Growth(from_zero=False)
 
-    def requests(self, reading: Reading, now: float, at: datetime) -> RequestsSignal | None:
+    def requests(self, reading: Reading, now: float, at: TimeText) -> RequestsSignal | None:
         """`now`: monotonic seconds, and `at`, of the reading.  None if there are no differences (rule 1)."""
         before, self._last = self._last, Mark(reading, now)
         if before is None or now <= before.at or not _follows(before.reading, reading):
@@ -59,7 +59,7 @@ class Flow:
             source=self._source,
         )
 
-    def answers(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, at: datetime) -> AnswersSignal | None:
+    def answers(self, wanted: Sequence[Wanted], plan: Plan, reading: Reading, at: TimeText) -> AnswersSignal | None:
         """None if no instance has answered anything."""
         held = [(one.unit, plan.holders[one.address]) for one in wanted if one.address in plan.holders]
         counts = [
@@ -68,7 +68,7 @@ class Flow:
         found = self._answers.since(counts)
         return AnswersSignal(instances=dict(found), at=at, source=self._source) if found else None
 
-    def sessions(self, wanted: Sequence[Wanted], plan: Plan, at: datetime) -> SessionsSignal:
+    def sessions(self, wanted: Sequence[Wanted], plan: Plan, at: TimeText) -> SessionsSignal:
         found: dict[str, int] = {}
         for one in wanted:
             slot = plan.holders.get(one.address)

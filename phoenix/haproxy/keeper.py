@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from phoenix.haproxy.metrics import Counts
@@ -20,6 +19,7 @@ from phoenix.haproxy.reconciler import Order, Plan, plan
 from phoenix.haproxy.runtime_api import GoneError, RefusedError, RuntimeApi
 from phoenix.haproxy.slots import AnswerError, Reading
 from phoenix.haproxy.table import Table
+from schemas.times import TimeText, exact
 from services.runtime.log import get_log
 
 ROUNDS_MAX: Final = 4  # of commands in one look: address, drain, ready, and one that finds nothing to do
@@ -35,7 +35,7 @@ class Seen:
     reading: Reading
     plan: Plan
     now: float
-    at: datetime
+    at: TimeText
 
 
 class Keeper:
@@ -63,7 +63,7 @@ class Keeper:
             self._lost(str(error))
             return None
         self._say_shortage(planned)
-        self.seen = Seen(reading, planned, time.monotonic(), datetime.now(UTC))
+        self.seen = Seen(reading, planned, time.monotonic(), exact(time.time()))
         return self.seen
 
     @property

@@ -4,7 +4,8 @@ Rules
   1. Until format 2 (`schemas.envelope`) a reason was a code and a table of parameters: {"code": …, "params": {…}}.  They are
      the fields now.
   2. Some codes and parameters had other names (`_CODES`, `_fields`).
-  3. What cannot be read as a reason of this version becomes `Newer`.
+  3. Times in reasons were UTC seconds (`_TIMES`): they become text.
+  4. What cannot be read as a reason of this version becomes `Newer`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,18 @@ from typing import Any, Final
 import msgspec
 
 from schemas.reasons import BY_CODE, Newer, Reason
+from schemas.times import nearest
 
 _CODES: Final = {"elected": "share_turn", "spared": "protected", "made_way": "preempted"}
+_TIMES: Final = {
+    "lease_starts": ("ends_at",),
+    "lease_starts_at": ("starts_at", "ends_at"),
+    "lease_late": ("ends_at",),
+    "lease_over": ("starts_at", "ends_at"),
+    "lease_keeps_room": ("starts_at",),
+    "starting": ("paused_since",),
+    "finished": ("ended_at",),
+}
 
 
 def read(told: Mapping[str, Any]) -> Reason:
@@ -35,7 +46,10 @@ def read(told: Mapping[str, Any]) -> Reason:
 
 
 def _fields(code: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Rule 2."""
+    """Rules 2 and 3."""
+    for time in _TIMES.get(code, ()):
+        if isinstance(given.get(time), int | float):
+            given[time] = nearest(given[time])
     if code == "by_policy" and "details" not in given:
         return {"policy": given.pop("policy", ""), "details": given}
     if code == "web_share" or (code == "web_demand" and "demand" not in given):

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from schemas.causes import Cause
 from schemas.reasons.base import AnyReason
+from schemas.times import TimeText
 from schemas.units import count
 from schemas.words import general, iso, known, names, span, with_details
 
@@ -166,7 +167,7 @@ class LeaseStarts(AnyReason, frozen=True, kw_only=True, tag="lease_starts"):
     COLUMN = "its time"
     SENTENCE = "its time slot had begun"
 
-    ends_at: float | None = None
+    ends_at: TimeText | None = None
     late_s: float | None = None
 
     def sentence(self) -> str:

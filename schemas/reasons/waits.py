@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from schemas.dimensions import DIMENSIONS
 from schemas.reasons.base import AnyReason
+from schemas.times import TimeText
 from schemas.units import count
 from schemas.words import (
     are,
@@ -312,8 +313,8 @@ class LeaseStartsAt(AnyReason, frozen=True, kw_only=True, tag="lease_starts_at")
     COLUMN = "at its time"
     SENTENCE = "its time slot is to come"
 
-    starts_at: float | None = None
-    ends_at: float | None = None
+    starts_at: TimeText | None = None
+    ends_at: TimeText | None = None
     in_s: float | None = None
     order: str = ""
     hosts: int | None = None
@@ -342,7 +343,7 @@ class LeaseLate(AnyReason, frozen=True, kw_only=True, tag="lease_late"):
     SENTENCE = "its time slot has begun, and there is no room for it"
 
     late_s: float | None = None
-    ends_at: float | None = None
+    ends_at: TimeText | None = None
 
     def sentence(self) -> str:
         if self.late_s is None:
@@ -357,8 +358,8 @@ class LeaseOver(AnyReason, frozen=True, kw_only=True, tag="lease_over"):
     SENTENCE = "its time slot has passed without it"
     REMEDY = "cancel it, and ask for another time"
 
-    starts_at: float | None = None
-    ends_at: float | None = None
+    starts_at: TimeText | None = None
+    ends_at: TimeText | None = None
 
     def sentence(self) -> str:
         if self.ends_at is None:
@@ -368,7 +369,7 @@ class LeaseOver(AnyReason, frozen=True, kw_only=True, tag="lease_over"):
 
 class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room"):
     """There is room for it, but a lease will need it before the job would have ended.  `job`: the lease's job; `gap_s`:
-    seconds until the lease needs the room; `starts_at`: when the lease starts, UTC seconds."""
+    seconds until the lease needs the room; `starts_at`: when the lease starts."""
 
     COLUMN = "lease to come"
     SENTENCE = "there is room for it, and a lease will need that before it would be away"
@@ -376,7 +377,7 @@ class LeaseKeepsRoom(AnyReason, frozen=True, kw_only=True, tag="lease_keeps_room
 
     job: str = ""
     gap_s: float | None = None
-    starts_at: float | None = None
+    starts_at: TimeText | None = None
 
     def sentence(self) -> str:
         if self.gap_s is None:
@@ -742,7 +743,7 @@ class Running(AnyReason, frozen=True, kw_only=True, tag="running"):
 
 class Starting(AnyReason, frozen=True, kw_only=True, tag="starting"):
     """A job's VMs are being started; or, of a web department, instances are.  `vms_started`: VMs that run; `vms`: VMs in all;
-    `paused_since`: since when starts are paused in the whole cloud, UTC seconds; null: they are not; `paused_why`: why they
+    `paused_since`: since when starts are paused in the whole cloud; null: they are not; `paused_why`: why they
     are paused, in OpenNebula's words; `instances`: instances that are being started; `answer`: the last answer of the first
     one's health check."""
 
@@ -757,7 +758,7 @@ class Starting(AnyReason, frozen=True, kw_only=True, tag="starting"):
     vms: int | None = None
     refused: str = ""
     refused_why: str = ""
-    paused_since: float | None = None
+    paused_since: TimeText | None = None
     paused_why: str = ""
     instances: int | None = None
     answer: str = ""

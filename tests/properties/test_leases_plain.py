@@ -15,6 +15,7 @@ import pytest
 from schemas import reasons as because
 from schemas.reasons import Reason
 from schemas.size import Size
+from schemas.times import exact
 from services.domain.core import NEVER
 from services.scheduler.core.policies import order_leases
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start
@@ -66,7 +67,7 @@ class Plain:
             if seat.whole and not seat.victims and len(fitting) == len(seat.hosts):
                 late = {"late_s": round(self.now - booking.start_at, 3)} if self.now > booking.start_at else {}
                 self.room.use(seat.hosts, booking.shape)
-                reason = because.LeaseStarts(ends_at=booking.ends_at, **late)
+                reason = because.LeaseStarts(ends_at=exact(booking.ends_at), **late)
                 self.starts.append(Start(booking.unit, booking.shape, seat.hosts, reason))
 
     def keep_saving(self) -> None:
@@ -163,7 +164,7 @@ class Plain:
             return None
         gap_s = round(max(0.0, min(barred).at - self.now - self.settings.margin_s))
         first = min(barred).booking
-        return because.LeaseKeepsRoom(job=first.unit, gap_s=gap_s, starts_at=first.start_at)
+        return because.LeaseKeepsRoom(job=first.unit, gap_s=gap_s, starts_at=exact(first.start_at))
 
 
 class Mix(NamedTuple):

@@ -5,6 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def time_at(instant: float) -> datetime:
-    """UTC seconds as a decoded message has them."""
-    return datetime.fromtimestamp(instant, UTC)
+def time_at(instant: float) -> str:
+    """UTC seconds as a message may have them: to the microsecond."""
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds")

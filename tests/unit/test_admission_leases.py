@@ -38,7 +38,12 @@ def house(hosts: int = 4, **department: Any) -> Fold:
 
 def timed(asked: dict[str, Any]) -> dict[str, Any]:
     """With the UTC seconds of fields `…_at` as times."""
-    return {key: datetime.fromtimestamp(x, UTC) if key.endswith("_at") else x for key, x in asked.items()}
+    return {key: text_of(x) if key.endswith("_at") else x for key, x in asked.items()}
+
+
+def text_of(instant: float) -> str:
+    """To the microsecond, which a request may have."""
+    return datetime.fromtimestamp(instant, UTC).isoformat(timespec="microseconds")
 
 
 def offer(nodes: int, start: float, end: float) -> r.LeaseOffer:

@@ -16,6 +16,7 @@ from services.domain.core import NEVER
 from services.domain.custody.rules import RULES
 from services.scheduler.core.batch.reclaim import KEPT_S
 from services.scheduler.core.batch.state import Paused, Refused
+from services.scheduler.lookahead.why import why
 from tests.support.closing import close, left_out
 from tests.support.leases import lease
 from tests.support.scheduling import able, cluster, core, decide, placed, running
@@ -236,6 +237,11 @@ def test_that_starts_are_paused_is_remembered_until_they_go_on() -> None:
     world = cluster(1)
     world.write("executor", f.StartsPaused(since=5.0, failed=9, tried=9, why="x"))
     assert core(world).state.paused == Paused(since=5.0, why="x")
+    world.submit()
+    world.settle()
+    [reason] = why(core(world), "1", world.now)
+    assert isinstance(reason, because.Starting)
+    assert (reason.paused_since, reason.paused_why) == ("1970-01-01T00:00:05.000Z", "x")
     world.write("executor", f.StartsResumed(why="x"))
     assert core(world).state.paused is None
 

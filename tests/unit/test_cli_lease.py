@@ -159,7 +159,7 @@ def test_queue_show_and_events_name_a_lease() -> None:
 
 def test_the_queue_says_that_a_lease_is_late() -> None:
     def shown(starts_at: float, ends_at: float) -> str:
-        reason = {"code": "lease_starts_at", "starts_at": starts_at, "ends_at": ends_at}
+        reason = {"code": "lease_starts_at", "starts_at": exact(starts_at), "ends_at": exact(ends_at)}
         return queue.render([["17", "lecture", "hpc", "ann", "pending", 2, 4, None, reason, "advance"]], 1)
 
     now = time.time()
@@ -176,7 +176,7 @@ def test_a_lease_that_was_cancelled_before_its_time_has_no_end() -> None:
 
 
 def test_its_beginning_and_its_end_as_sentences() -> None:
-    begun = {"code": "lease_starts", "ends_at": 60.0, "late_s": 1.5}
+    begun = {"code": "lease_starts", "ends_at": "1970-01-01T00:01:00.500Z", "late_s": 1.5}
     assert sentence(begun) == "its time had begun, 1.5 s late; it lasts until 1970-01-01T00:01:00Z"
     assert sentence({"code": "lease_ended", "walltime_s": 90.0}) == "its time of 1m30s was over, as agreed"
 

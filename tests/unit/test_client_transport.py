@@ -35,7 +35,7 @@ from phoenix.client import (
 from schemas import requests as r
 from schemas.problems import problem
 from schemas.reads import BY_PATH
-from services.monitor.http.parameters import moment
+from schemas.times import received
 from tests.support.scripted import Script, Scripted, answer, closes, refuses, scripted, silent, streams
 
 OK = answer(200, {"ok": True, "job": "7"})
@@ -297,7 +297,7 @@ async def test_reads_ask_with_the_parameters_that_there_are(path: str, read: Cal
     assert asked.keys() <= known.keys()
     for name, value in asked.items():
         if known[name].type == "time":
-            assert moment(unquote(value)) in (NOON.timestamp(), 0.0)
+            assert received(unquote(value)) in (NOON.timestamp(), 0.0)
         if known[name].choices:
             assert value in known[name].choices
         if known[name].most is not None:

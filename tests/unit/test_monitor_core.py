@@ -130,7 +130,8 @@ def test_while_starts_are_paused_whoever_is_to_start_is_told_so() -> None:
     desk.play(paused)
     [row] = desk.queue()
     assert (row["state"], short(row["reason"])) == ("starting", "starts paused")
-    assert "because they fail on most hosts (no datastore)" in sentence(row["reason"])
+    assert row["reason"]["paused_since"] == "1970-01-01T00:00:03.000Z"
+    assert "since 1970-01-01T00:00:03Z, because they fail on most hosts (no datastore)" in sentence(row["reason"])
     desk.play(("executor", f.StartsResumed(why="a start succeeded")))
     assert short(desk.queue()[0]["reason"]) == "starting"
 

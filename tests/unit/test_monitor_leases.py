@@ -84,7 +84,8 @@ def test_best_effort_has_no_times_and_waits() -> None:
 def test_a_lease_waits_for_its_time_and_for_nothing_else() -> None:
     desk = Desk().play(ADOPTED, lease(), lease("2", f.Lease(kind="best-effort")), lease("3", held=True))
     reasons = [row["reason"] for row in desk.queue()]
-    assert reasons[0] == {"code": "lease_starts_at", "starts_at": 100.0, "ends_at": 150.0}
+    slot = {"starts_at": "1970-01-01T00:01:40.000Z", "ends_at": "1970-01-01T00:02:30.000Z"}
+    assert reasons[0] == {"code": "lease_starts_at", **slot}
     assert sentence(reasons[0]) == "its time is from 1970-01-01T00:01:40Z to 1970-01-01T00:02:30Z"
     assert [reason["code"] for reason in reasons[1:]] == ["queue", "held"]
 

@@ -11,6 +11,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import BatchLimits
 from schemas.facts import Disposal
+from schemas.times import exact
 from services.scheduler.lookahead.why import why
 from tests.support.leases import closings, external, lease, placements, settle, site, told, until
 from tests.support.scheduling import core
@@ -315,9 +316,9 @@ def test_why_tells_when_a_lease_starts_and_who_leaves_it_the_room() -> None:
     [reason] = why(core(world), job, world.now)
     assert type(reason) is because.LeaseStartsAt
     assert (because.fields(reason)["starts_at"], because.fields(reason)["in_s"], because.fields(reason)["ends_at"]) == (
-        START + 50,
+        exact(START + 50),
         50,
-        START + 150,
+        exact(START + 150),
     )
     first = why(core(world), long, world.now)[0]
     assert (type(first), because.fields(first)["job"], because.fields(first)["gap_s"]) == (

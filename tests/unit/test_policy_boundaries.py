@@ -9,6 +9,7 @@ import pytest
 
 from schemas import reasons as because
 from schemas.config import CloudConfig, Department, Leases, MultiFactor, WebPolicy
+from schemas.times import exact
 from services.domain.core import NEVER
 from services.domain.exits import Stop
 from services.domain.scaling import limit
@@ -300,7 +301,7 @@ def test_a_lease_of_an_order_that_keeps_no_times_starts_in_its_hours_if_there_is
     assert [starts(20.0, most=n) for n in (0, 1, 3)] == [[], [first], [first, second]]
     situation = due(world, now=begun + 10.0)
     (start,) = leases_elsewhere.plan(situation).starts
-    assert (start.hosts, start.reason) == (("h1",), because.LeaseStarts(ends_at=begun + 110.0))
+    assert (start.hosts, start.reason) == (("h1",), because.LeaseStarts(ends_at=exact(begun + 110.0)))
     assert situation.room.count(start.shape) == 2  # as before
     assert wide in situation.queue.bookings
     moments = [leases_elsewhere.plan(due(world, now=begun + at)).due for at in (0.0, 10.0, 20.0, 50.0)]

@@ -15,6 +15,7 @@ from schemas import reasons as because
 from schemas.envelope import VERSION, Envelope, Garbage, decode, encode
 from schemas.reasons import AnyReason
 from schemas.reasons.reading import read
+from schemas.times import TimeText, exact, nearest
 from services.domain.text import sentence
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
@@ -60,6 +61,57 @@ def test_a_code_with_parameters_is_the_reason_with_these_fields(
     assert isinstance(found, Envelope)
     assert found.facts == (f.AttemptClosed(unit="1", attempt=1, disposal=f.Disposal.REQUEUE, why=reason),)
     assert read(msgspec.to_builtins(reason)) == reason
+
+
+OF_SECONDS: dict[str, tuple[dict[str, Any], AnyReason]] = {
+    "lease_starts": ({"ends_at": 160.5, "late_s": 1.0}, because.LeaseStarts(ends_at=exact(160.5), late_s=1.0)),
+    "lease_starts_at": (
+        {"starts_at": 100.0, "ends_at": 150},
+        because.LeaseStartsAt(starts_at=exact(100.0), ends_at=exact(150.0)),
+    ),
+    "lease_late": ({"late_s": 3.0, "ends_at": 150.0}, because.LeaseLate(late_s=3.0, ends_at=exact(150.0))),
+    "lease_over": (
+        {"starts_at": 1e18, "ends_at": -1.0},
+        because.LeaseOver(starts_at=nearest(1e18), ends_at=exact(0.0)),
+    ),
+    "lease_keeps_room": (
+        {"job": "7", "gap_s": 5.0, "starts_at": 100.0},
+        because.LeaseKeepsRoom(job="7", gap_s=5.0, starts_at=exact(100.0)),
+    ),
+    "starting": (
+        {"paused_since": 100.0, "paused_why": "no disk"},
+        because.Starting(paused_since=exact(100.0), paused_why="no disk"),
+    ),
+    "finished": ({"unit": "1", "ended_at": 100.0}, because.Finished(unit="1", ended_at=exact(100.0))),
+}
+
+
+@pytest.mark.parametrize("code", OF_SECONDS)
+@pytest.mark.parametrize("v", [1, VERSION])
+def test_times_in_reasons_were_seconds(code: str, v: int) -> None:
+    given, reason = OF_SECONDS[code]
+    told = {"code": code, "params": given} if v < VERSION else {"code": code, **given}
+    placed = {
+        "kind": "unit.placed",
+        "unit": "1",
+        "attempt": 1,
+        "hosts": ["h1"],
+        "cores": 1,
+        "memory_mb": 0,
+        "reason": told,
+    }
+    (fact,) = decode(sent(placed, v), HPC).facts
+    assert fact == f.UnitPlaced(unit="1", attempt=1, hosts=("h1",), cores=1, memory_mb=0, reason=reason)
+    assert sentence(told) == sentence(reason)
+    again = encode(Envelope(id="i", writer=HPC, epoch=1, at=1.0, facts=(fact,)))
+    assert decode(again, HPC).facts == (fact,), "what is written now is read as it is"
+
+
+def test_every_reason_with_a_time_is_among_them() -> None:
+    def has_a_time(kind: type[AnyReason]) -> bool:
+        return any(field.type == TimeText | None for field in msgspec.structs.fields(kind))
+
+    assert {because.tag(kind) for kind in because.REASONS if has_a_time(kind)} == set(OF_SECONDS)
 
 
 def test_a_newer_versions_reason_is_shown_by_its_code_and_what_it_says_and_its_fact_counts() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import msgspec
 import orjson
 import pytest
@@ -12,6 +10,7 @@ from nats.aio.msg import Msg
 from phoenix.cli import usage as command
 from schemas.problems import problem
 from schemas.queries import UsageAsked
+from schemas.times import exact
 from services.monitor.history.file import StandsStill
 from services.monitor.http.queries import Queries
 from services.monitor.http.usage_period import usage_asked
@@ -26,7 +25,7 @@ async def test_hours_of_an_old_day_are_answered_over_nats_as_over_http() -> None
     accounting, day = written.core.accounting, 1_000_000 // 86_400 + 1
     period = day * 86_400.0, day * 86_400.0 + 3600.0
     queries = Queries(None, Views(written.core), written.history, lambda: world.now)  # type: ignore[arg-type]
-    times = [datetime.fromtimestamp(at, UTC) for at in period]
+    times = [exact(at) for at in period]
     over_nats = orjson.loads(await queries._usage("hpc", UsageAsked(since=times[0], until=times[1])))
     assert over_nats["departments"][0]["held_s"] == 3 * 3600.0
     over_http = await usage_asked(accounting, written.history, lambda: world.now, "department", "hpc", *period)

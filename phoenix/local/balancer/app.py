@@ -15,7 +15,6 @@ import math
 import os
 import signal
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 
 import aiohttp
@@ -37,6 +36,7 @@ from phoenix.local.balancer.settings import Settings
 from phoenix.local.balancer.stats import Stats
 from phoenix.local.connecting import connector
 from schemas.signals import AnswersSignal, CpuSignal, RequestsSignal, SessionsSignal
+from schemas.times import exact
 from services.domain.exits import Exit
 from services.runtime.config.tables import Http
 from services.runtime.http.guard import Guard
@@ -175,7 +175,7 @@ class Balancer:
             signal_ = CpuSignal(
                 utilisation=round(reading.utilisation, 4),
                 instances=reading.instances,
-                at=datetime.now(UTC),
+                at=exact(time.time()),
                 interval_s=interval_s,
                 source=self._settings.user,
             )
@@ -189,7 +189,7 @@ class Balancer:
             flow, now = self._stats.flow(), time.monotonic()
             new, interval_s = flow.since(before), now - began
             before, began = flow, now
-            source, at = self._settings.user, datetime.now(UTC)
+            source, at = self._settings.user, exact(time.time())
             requests = RequestsSignal(
                 rate=round(new.came / interval_s, 3),
                 queue=len(self._line),

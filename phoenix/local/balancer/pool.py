@@ -26,7 +26,6 @@ from dataclasses import dataclass
 from phoenix.balance.feed import Listed
 from phoenix.balance.reporter import Report, State
 from phoenix.balance.utilisation import Key
-from schemas.times import utc_s
 
 PROBE_FAILURES_MAX = 2
 FINISH_S = 1.0
@@ -146,7 +145,7 @@ class Pool:
                 instance.cores, instance.health_path = entry.cores, entry.health_path
                 instance.connections = entry.connections or self._connections
             if entry.state == "draining":
-                until = None if entry.drains_until is None else utc_s(entry.drains_until)
+                until = None if entry.drains_until is None else entry.drains_until.timestamp()
                 self.draining(entry.unit, entry.attempt, until, now)
         for instance in self.all():
             if (instance.unit, instance.attempt) not in seen and instance.added_at < asked_at:

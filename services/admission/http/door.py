@@ -31,7 +31,7 @@ from schemas import signals, subjects
 from schemas.config import Department, Limits, WebPolicy
 from schemas.control_characters import shown
 from schemas.ids import is_instance
-from schemas.times import utc_s
+from schemas.times import received
 from schemas.validation import no_such
 from services.admission.answers import (
     Handler,
@@ -491,7 +491,7 @@ def _signal(name: str, data: bytes, content_type: str) -> signals.AnySignal:
 
 def _in_time(signal: signals.AnySignal, now: float) -> None:
     """Over HTTP a wrong clock is refused at once.  Raises `Refused`."""
-    off_s = 0.0 if signal.at is None else utc_s(signal.at) - now
+    off_s = 0.0 if signal.at is None else received(signal.at) - now
     if not -signals.LATE_S <= off_s <= signals.AHEAD_S:
         off = f"{abs(off_s):.1f} s {'before' if off_s < 0 else 'after'} admission's clock"
         right = f"a signal is at most {signals.LATE_S:g} s old and {signals.AHEAD_S:g} s ahead"

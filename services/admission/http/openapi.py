@@ -82,8 +82,9 @@ def _document() -> dict[str, Any]:
             "version": "1",
             "description": "Requests and reads of people and programs, and the calls of VMs (/v1/guest/…, "
             "docs/reference/guests.md). Times are RFC 3339: in UTC and to the millisecond in answers, with any offset in "
-            "requests; facts and reasons have UTC seconds. Durations are seconds. A property that is absent has the default "
-            "that its description names, else it is null or empty.",
+            "requests; facts have UTC seconds, as the journal has them, but for the reasons in them. "
+            "Durations are seconds. A property that is absent has the default that its description names, else it is "
+            "null or empty.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],

@@ -26,6 +26,7 @@ from schemas import reasons as because
 from schemas.ids import element_id, job_of
 from schemas.reasons import Reason
 from schemas.size import size_of
+from schemas.times import nearest
 from services.domain.core import NEVER, Handlers, folding
 from services.domain.custody.broken import why_broken
 from services.domain.custody.checkpoints import counts
@@ -88,8 +89,8 @@ class MonitorCore:
     # 3: snapshots; 4: series; 5: goodput, tallies of ends, waits and moves; 6: the hour that runs stands apart; 7: moves
     # 8: since when a web department is silent; 9: why a unit is held without a user, why starts are paused
     # 10: attempts that ended early, and what broke them; 11: a cordoned host is neither lent nor borrowed; 12: who is not ready
-    # 13: use of attempts that did not report; 14: claimants of lost work; 15: reasons are types
-    VERSION = 15
+    # 13: use of attempts that did not report; 14: claimants of lost work; 15: reasons are types; 16: their times are text
+    VERSION = 16
 
     def __init__(self, custody: Custody, watch: Callable[[f.Fact, Meta], None] | None = None) -> None:
         """`watch` is shown every fact after it was folded, void ones included; it must not change anything here."""
@@ -364,7 +365,7 @@ class MonitorCore:
     def _starts(self, fact: f.StartsPaused | f.StartsResumed, _meta: Meta) -> None:
         self.state.paused = None
         if isinstance(fact, f.StartsPaused):
-            self.state.paused = because.Starting(paused_since=fact.since, paused_why=fact.why)
+            self.state.paused = because.Starting(paused_since=nearest(fact.since), paused_why=fact.why)
         for units in self.custody.index.open.values():
             self.touched |= {name: None for name in units if self.custody.state.units[name].began_at is None}
 
@@ -461,7 +462,7 @@ def _slot(job: Job | None, unit: Unit) -> Reason | None:
     if job is None or job.terms is None or not job.terms.local or unit_state(unit) != "pending":
         return None
     starts_at = job.terms.start_at
-    return because.LeaseStartsAt(starts_at=starts_at, ends_at=starts_at + job.walltime_s)
+    return because.LeaseStartsAt(starts_at=nearest(starts_at), ends_at=nearest(starts_at + job.walltime_s))
 
 
 def plain_reason(unit: Unit) -> Reason:

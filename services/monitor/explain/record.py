@@ -1,6 +1,6 @@
 """What happened, for a replay: the journal from its beginning up to a moment, as lines (`phoenix whatif`).
 
-    GET /v1/record?since=<UTC s>&until=<UTC s>
+    GET /v1/record?since=<RFC 3339>&until=<RFC 3339>
 
 Its lines: `schemas.journal_record`.
 

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import web
 
 from schemas.reads import BY_PATH
-from schemas.units import seconds
+from schemas.times import received
 from schemas.validation import no_such
 from services.monitor.http.http_error import Fault
 
@@ -31,20 +31,13 @@ async def known(request: web.Request, handler: Callable[[web.Request], Awaitable
     return await handler(request)
 
 
-def moment(text: object) -> float:
-    """UTC seconds of an RFC 3339 time, which has a date, a time and an offset.  Raises ValueError."""
-    if not isinstance(text, str) or "T" not in text or not (text[-1:] == "Z" or text[-6:-5] in ("+", "-")):
-        raise ValueError(f"{text!r} is no time")
-    return float(seconds(text) or 0.0)
-
-
 def time_of(request: web.Request, name: str, default: float) -> float:
     """UTC seconds of an RFC 3339 time; `default` without one."""
     text = request.query.get(name)
     if text is None:
         return default
     try:
-        return moment(text)
+        return received(text)
     except ValueError:
         wrong = f"{name}={text[:SHOWN_MAX]!r} is no time such as 2026-02-03T04:05:06Z"
         raise Fault(400, "invalid", wrong, name) from None

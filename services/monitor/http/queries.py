@@ -23,6 +23,7 @@ from nats.errors import Error as NatsError
 
 from schemas import queries, subjects
 from schemas.problems import TOO_LARGE
+from schemas.times import received, received_if
 from schemas.validation import Malformed
 from services.monitor.history.file import History, StandsStill
 from services.monitor.http.access import whole
@@ -126,8 +127,8 @@ class Queries:
 
     async def _usage(self, scope: str | None, asked: queries.UsageAsked) -> bytes:
         """Rule 3."""
-        since = 0.0 if asked.since is None else asked.since.timestamp()
-        until = EVER if asked.until is None else asked.until.timestamp()
+        since = received_if(asked.since) or 0.0
+        until = EVER if asked.until is None else received(asked.until)
         department, accounting = scope or asked.department, self.views.core.accounting
         return orjson.dumps(await usage_asked(accounting, self.history, self.clock, asked.by, department, since, until))
 

@@ -17,6 +17,7 @@ from schemas import reasons as because
 from schemas.dimensions import DIMENSIONS
 from schemas.facts import Lease
 from schemas.reasons import Reason
+from schemas.times import nearest
 from services.domain.custody.state import Unit
 from services.monitor.core.attempt import Attempt
 from services.monitor.core.job import Job
@@ -92,8 +93,8 @@ def _reason(core: MonitorCore, job: Job, unit: Unit, now: float) -> Reason:
         return reason
     start, end = job.terms.start_at, job.terms.start_at + job.walltime_s
     if now >= end:
-        return because.LeaseOver(starts_at=start, ends_at=end)
-    return because.LeaseLate(late_s=round(now - start, 3), ends_at=end)
+        return because.LeaseOver(starts_at=nearest(start), ends_at=nearest(end))
+    return because.LeaseLate(late_s=round(now - start, 3), ends_at=nearest(end))
 
 
 def _state(job: Job, asked: Lease, unit: Unit, now: float) -> str:

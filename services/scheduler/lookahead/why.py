@@ -34,6 +34,7 @@ from schemas.config import WebPolicy
 from schemas.ids import job_of, sort_key
 from schemas.queries import JobQueue, QueuePlace
 from schemas.reasons import Reason
+from schemas.times import nearest
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit
@@ -155,7 +156,7 @@ def _refused(core: BatchCore, unit: Unit) -> dict[str, Any]:
 def _paused(core: BatchCore) -> dict[str, Any]:
     """That starts are paused in the whole cloud, and why."""
     paused = core.state.paused
-    return {} if paused is None else {"paused_since": paused.since, "paused_why": paused.why}
+    return {} if paused is None else {"paused_since": nearest(paused.since), "paused_why": paused.why}
 
 
 def _words(core: BatchCore, unit: str) -> dict[str, Any]:
@@ -227,11 +228,11 @@ def _has_room(room: Reason) -> bool:
 def why_slot(snapshot: Snapshot, booking: Booking) -> Reason:
     """The first reason of a lease that waits for its slot, or in it."""
     core, now = snapshot.core, snapshot.now
-    starts_at, ends_at = booking.start_at, booking.ends_at
+    starts_at, ends_at = nearest(booking.start_at), nearest(booking.ends_at)
     if now >= booking.ends_at:
         return because.LeaseOver(starts_at=starts_at, ends_at=ends_at)
     if now >= booking.start_at:
-        return because.LeaseLate(late_s=round(now - booking.start_at, 3), ends_at=booking.ends_at)
+        return because.LeaseLate(late_s=round(now - booking.start_at, 3), ends_at=ends_at)
     in_s = round(booking.start_at - now, 3)
     if not core.view.order.keeps_slots:
         return because.LeaseStartsAt(in_s=in_s, starts_at=starts_at, ends_at=ends_at, order=str(core.view.policy.order))

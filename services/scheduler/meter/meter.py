@@ -42,7 +42,7 @@ from schemas.config import WebPolicy
 from schemas.facts import AUTHORS_MAX, QUIET_MAX, LoadObserved
 from schemas.ids import sort_key
 from schemas.signal_drops import Drop
-from schemas.times import utc_s
+from schemas.times import received
 from services.scheduler.meter.answers import Answered
 from services.scheduler.meter.plausibility import Known, implausible
 from services.scheduler.meter.queue import Queue, Whose
@@ -109,7 +109,7 @@ class Meter:
     def take(self, signal: s.AnySignal, now: float, user: str = "") -> Trouble | None:
         """Count it in, or drop it (rule 1); `user`: who published it.  Returns a trouble that is to be reported for the first
         time."""
-        name, at, whose = s.NAME[type(signal)], now if signal.at is None else utc_s(signal.at), (user, signal.source)
+        name, at, whose = s.NAME[type(signal)], now if signal.at is None else received(signal.at), (user, signal.source)
         known = self._sources[name].get(whose)
         why, note = refusal(signal, at, now, None if known is None else known.at), ""
         if why is None and isinstance(signal, s.CpuSignal | s.RequestsSignal) and signal.interval_s > self.longest_s:

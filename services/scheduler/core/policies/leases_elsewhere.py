@@ -10,6 +10,7 @@ Rules
 from __future__ import annotations
 
 from schemas import reasons as because
+from schemas.times import nearest
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Plan, Situation, Start
 
@@ -23,6 +24,6 @@ def plan(situation: Situation) -> Plan:
     for booking in sorted(due)[: situation.most]:
         hosts = room.take(booking.shape)
         if hosts is not None:
-            reason = because.LeaseStarts(ends_at=booking.ends_at)
+            reason = because.LeaseStarts(ends_at=nearest(booking.ends_at))
             found.append(Start(booking.unit, booking.shape, hosts, reason))
     return Plan(found, due=min(later, default=NEVER))

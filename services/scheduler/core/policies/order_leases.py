@@ -39,6 +39,7 @@ from typing import NamedTuple, TypeAlias
 from schemas import reasons as because
 from schemas.reasons import Reason
 from schemas.size import NOTHING
+from schemas.times import nearest
 from services.domain.core import NEVER
 from services.scheduler.core.policies.order import Plan, Reserved, Situation, Start, fitting_lanes
 from services.scheduler.core.policies.order_leases_seats import ROUNDING_S, Seats, saving, unbegun
@@ -157,7 +158,7 @@ class Pass:
             return None
         first = min(barred)
         gap_s = round(max(0.0, first.at - now - self.settings.margin_s))
-        return because.LeaseKeepsRoom(job=first.booking.unit, gap_s=gap_s, starts_at=first.booking.start_at)
+        return because.LeaseKeepsRoom(job=first.booking.unit, gap_s=gap_s, starts_at=nearest(first.booking.start_at))
 
     # ---------------------------------------------------------------------------------------------------------- leases
 
@@ -171,7 +172,7 @@ class Pass:
                 break
             if seat.whole and not seat.victims and all(self._offers(name, seat.booking.shape) for name in seat.hosts):
                 late_s = round(self.now - seat.booking.start_at, 3)
-                reason = because.LeaseStarts(ends_at=seat.booking.ends_at, late_s=late_s or None)
+                reason = because.LeaseStarts(ends_at=nearest(seat.booking.ends_at), late_s=late_s or None)
                 self.room.use(seat.hosts, seat.booking.shape)
                 self.starts.append(Start(seat.booking.unit, seat.booking.shape, seat.hosts, reason))
 
