@@ -150,7 +150,7 @@ REQUESTS: Final[dict[str, msgspec.Struct]] = {
     "host.drain": r.HostDrain(host="node-3", reason="new memory", deadline_s=3600.0),
     "host.uncordon": r.HostNamed(host="node-3", reason="done"),
     "instance.list": r.InstanceList(),
-    "instance.report": r.InstanceReport(unit="web.7", attempt=1, state="drained"),
+    "instance.report": r.InstanceReport(unit="web.7", attempt=1, state="unready", why="/healthz answered HTTP 500"),
     "config.apply": r.ConfigApply(config=CLOUD),
 }
 

@@ -4,6 +4,7 @@ cloud in which everything that has an answer is."""
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from jsonschema import Draft7Validator, Draft202012Validator
 
 from phoenix.cli.http import Client, query
 from schemas import subjects
+from schemas.examples import AT
 from schemas.generate import DIRECTORY
 from schemas.queries import QUERIES
 from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
@@ -36,8 +38,8 @@ prices = "prices.toml"
 [[department]]
 name = "hpc"
 kind = "batch"
-guarantee = 2
-windows = ["daily 00:00-23:59 guarantee 2 maximum 9"]
+guarantee = 3
+windows = ["daily 00:00-23:59 guarantee 3 maximum 9"]
 [department.batch]
 order = "leases"
 grace_max_s = 300
@@ -80,7 +82,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     (place / "site.toml").write_text(SITE)
     (place / "prices.toml").write_text(PRICES)
     found = Cloud(place / "data")
-    found.ok("up", "--detach", "--hosts", "5", "--cores", "2", "--config", str(place / "site.toml"))
+    found.ok("up", "--detach", "--hosts", "5", "--cores", "4", "--config", str(place / "site.toml"))
     try:
         live_through(found)
         yield found
@@ -237,3 +239,68 @@ async def test_a_scheduler_answers_as_the_document_says(cloud: Cloud, name: str)
     if name == "start":
         assert {datetime.fromisoformat(answer["at"]).utcoffset() for answer in found} == {timedelta(0)}
         assert {unit: start["start_at"] for unit, start in found[1]["starts"].items()}["6"] is not None
+
+
+# Of the calls whose request has an example: who sends it, in an order in which each can be granted.  What the path names is of
+# this cloud, and so are instances and times in the example (`of_now`).
+CALLS = {
+    "/v1/whatif": "alice",
+    "/v1/jobs": "alice",
+    "/v1/jobs/{id}/hold": "alice",
+    "/v1/jobs/{id}/release": "alice",
+    "/v1/jobs/{id}/cancel": "alice",
+    "/v1/leases": "alice",
+    "/v1/leases/{id}/extend": "alice",
+    "/v1/leases/{id}/cancel": "alice",
+    "/v1/departments/{department}/scale": "wendy",
+    "/v1/signals/{department}/{name}": "wendy",
+    "/v1/departments/{department}/instances/{unit}/report": "wendy",
+    "/v1/departments/{department}/releases": "wendy",
+    "/v1/hosts/{host}/cordon": "oscar",
+    "/v1/hosts/{host}/drain": "oscar",
+    "/v1/hosts/{host}/uncordon": "oscar",
+}
+
+
+def exemplified(document: Any) -> dict[str, dict[str, Any]]:
+    """Path -> its examples, by name."""
+    found = {}
+    for path, operations in document["paths"].items():
+        for content in operations.get("post", {}).get("requestBody", {}).get("content", {}).values():
+            shown = {name: one["value"] for name, one in content.get("examples", {}).items()}
+            found[path] = shown | ({"": content["example"]} if "example" in content else {})
+    return {path: shown for path, shown in found.items() if shown}
+
+
+def of_now(part: Any, units: dict[str, str]) -> Any:
+    """The example's times as long from now as they are from its story's, its instances as this cloud's."""
+    if isinstance(part, dict):
+        return {units.get(key, key): of_now(value, units) for key, value in part.items()}
+    if isinstance(part, str) and re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", part):
+        return exact(time.time() + datetime.fromisoformat(part).timestamp() - AT)
+    return part
+
+
+def test_every_example_of_a_request_is_granted_and_answered_as_the_document_says(cloud: Cloud) -> None:
+    document = json.loads(openapi.document())
+    shown = exemplified(document)
+    assert set(shown) == set(CALLS)
+    clients = {user: reader(cloud, user) for user in {*CALLS.values()}}
+    rows = clients["oscar"].get("/v1/instances")["instances"]
+    units = dict(zip(("web.7", "web.8"), (row["instance"] for row in rows), strict=False))
+    waits = cloud.ok("submit", "--as", "alice", "-d", "afterok:3", "--wrap", "true").strip()
+    places = {"id": waits, "department": "web", "host": "host003", "unit": units["web.7"]}
+    try:
+        for path, user in CALLS.items():
+            for name, example in shown[path].items():
+                at = path.format(name=name, **places)
+                answer = clients[user].fetch("POST", at, json.dumps(of_now(example, units)).encode())
+                told = json.loads(answer.body)
+                assert answer.status == 200, f"{at}: {told}"
+                schema = document["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+                check = Draft202012Validator(strict({**schema, "components": document["components"]}))
+                assert [error.message for error in check.iter_errors(told)] == [], at
+                assert all("error" not in one or one["error"] is None for one in told.get("results", [])), told
+                places["id"] = told.get("lease", places["id"])
+    finally:
+        cloud.ok("scale", "web", "2")

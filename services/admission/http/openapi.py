@@ -253,12 +253,25 @@ def _answer(route: Route) -> dict[str, Any]:
 
 def _asked_example(route: Route) -> dict[str, Any]:
     if route.kind:
-        shown = as_sent(examples.REQUESTS[route.kind])
+        shown = _meant(examples.REQUESTS[route.kind])
         shown.pop(_named_by_paths().get(r.REQUESTS[route.kind][0].__name__, ""), None)
         return {"example": shown}
     names = {cls.__name__: name for name, cls in signals.SIGNALS.items()}
-    shown = {names[body]: {"value": as_sent(examples.SIGNALS[names[body]])} for body in route.bodies}
+    shown = {names[body]: {"value": _meant(examples.SIGNALS[names[body]])} for body in route.bodies}
     return {"examples": shown} if shown else {}
+
+
+def _meant(message: msgspec.Struct) -> dict[str, Any]:
+    """The message without what is as it is by default: a program sends what it means."""
+    sent: dict[str, Any] = as_sent(message)
+    fields = {field.name: field for field in msgspec.structs.fields(message)}
+    return {name: value for name, value in sent.items() if getattr(message, name) != _default(fields[name])}
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    """`msgspec.NODEFAULT` if the field is required."""
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()
 
 
 def _answer_example(route: Route) -> dict[str, Any]:
