@@ -197,7 +197,7 @@ def _extend(args: argparse.Namespace, words: list[str]) -> int:
 
 def _cancel(args: argparse.Namespace, words: list[str]) -> int:
     lease = _id(words, "cancel")
-    answer = cloud.find(args).operator().post(f"/v1/leases/{quote(lease)}/cancel", {})
+    answer = ask_again(cloud.find(args).operator(), f"/v1/leases/{quote(lease)}/cancel", {})
     if args.json:
         printing.json(answer)
     else:

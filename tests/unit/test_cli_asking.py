@@ -140,6 +140,7 @@ def test_only_a_change_without_an_answer_is_unknown(method: str, code: int) -> N
         (["cancel", "7"], False),
         (["hold", "7", "8"], False),
         (["release", "7"], False),
+        (["lease", "cancel", "7"], False),
     ],
 )
 def test_commands_that_change_repeat_the_same_request(
