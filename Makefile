@@ -10,6 +10,8 @@
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make hostile [ROUNDS=10] users, jobs, clients, balancers, instances and an oned that misbehave; a round of the campaign says
 #             100,000 things that no program would, in about a minute
+# make fuzz   [EXAMPLES=100] [SEED=0] requests made from the documents, EXAMPLES for each operation and caller: what is answered
+#             otherwise than they say, as lines to paste
 # make mutants [MODULES="services/domain/sharing …"] [MINUTES=60] small changes to cores and shared rules: which no test notices; goes on
 #             where the last run ended
 # make faults the real faults: processes killed, the broker restarted
@@ -34,7 +36,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo api rush flaps test test-long test-traces lint types chaos properties hostile mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
+.PHONY: demo api rush flaps test test-long test-traces lint types chaos properties hostile fuzz mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
 
 demo: $(READY)
 	@for tool in haproxy passt; do sh deploy/tools.sh $$tool || true; done
@@ -117,6 +119,11 @@ hostile: ROUNDS = 10
 hostile: setup
 	@HOSTILE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -q -n 2 tests/hostile
 	@$(BIN)/python -m tests.hostile.campaign --rounds $(ROUNDS)
+
+EXAMPLES ?= 100
+SEED ?= 0
+fuzz: setup
+	@$(BIN)/python -m tests.contracts.fuzz_run --examples $(EXAMPLES) --seed $(SEED)
 
 crash-history: setup
 	@$(BIN)/python -m tests.support.monitor_crash_run --rounds $(ROUNDS)

@@ -16,9 +16,10 @@ Rules
   3. A field that has no source has no description, and a test names it.
   4. A union of `NAMED` is a component of its own.  A reason's component is called by its class and `Reason`, so that a reason
      and another struct may have the same name.
-  5. Patterns are those of ECMA-262, as JSON Schema demands.
+  5. Patterns are those of ECMA-262, as JSON Schema demands.  Bytes, which are base64 in JSON, have one.
   6. Every array has `items`, be they anything: some generators of clients leave out what refers to one that has none.
   7. A struct of `sent` that is in no other root is what the server sends: all its fields are there, except unset ones.
+  8. What stands between the fields of a request is beside them (`schemas.between_fields`).
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from msgspec import UNSET
 from msgspec import inspect as types_of
 
 from schemas import examples_reasons, facts, reasons
+from schemas.between_fields import narrowed
 from schemas.common_fields import COMMON
 
 Schema = dict[str, Any]
@@ -55,6 +57,7 @@ _PART: Final = re.compile(rf"(?:^|(?<=[.;:,)] ))({_NAME}(?:(?:,|,? and) {_NAME})
 _SENTENCE_END: Final = re.compile(r"\.(?= [A-Z`\"(]|$)")
 _PROTOCOL: Final = re.compile(r" \((?:PROTOCOL,? )?[SX][0-9]+[a-z]?(?:, [SX][0-9]+[a-z]?)*\)")
 _PYTHON_END: Final = re.compile(r"\$\(\?!\\n\)|\\Z")
+BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
 _TYPES: Final[dict[type, str]] = {str: "string", bool: "boolean", int: "integer"}
 _DIRECTIVE: Final = re.compile(r"#\s*(?:noqa|type:|fmt:)")
 
@@ -126,6 +129,8 @@ class _Writer:
             made = {key: self._value(key, value) for key, value in node.items()}
             if made.get("type") == "array" and not made.keys() & {"items", "prefixItems"}:
                 made["items"] = {}
+            if made.get("contentEncoding") == "base64":
+                made["pattern"] = BASE64
             return {"type": kind, **made} if "type" not in made and (kind := _type_of(made.get("enum", ()))) else made
         return [self.schema(each) for each in node] if isinstance(node, list) else node
 
@@ -166,7 +171,7 @@ def _described(cls: type, schema: Schema, *, whole: bool) -> Schema:
     if whole and not cls.__struct_config__.omit_defaults:
         absent = {field.encode_name for field in msgspec.structs.fields(cls) if field.default is UNSET}
         schema["required"] = [name for name in schema["properties"] if name not in absent]
-    return schema
+    return narrowed(cls, schema)
 
 
 def _shown(example: reasons.AnyReason) -> Schema:

@@ -15,6 +15,7 @@ from typing import Final
 
 NAME_MAX: Final = 32
 JOB_NAME_MAX: Final = 128  # squeue shows 8; OpenNebula takes 128 characters in a VM's name
+END: Final = r"\Z"  # of each pattern, in Python's notation
 DEPARTMENT: Final = re.compile(r"[a-z][a-z0-9-]{0,31}\Z")
 JOB: Final = re.compile(r"[1-9][0-9]{0,17}\Z")
 ELEMENT: Final = re.compile(r"([1-9][0-9]{0,17})_(0|[1-9][0-9]{0,8})\Z")

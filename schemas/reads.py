@@ -10,10 +10,11 @@ Rules
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from schemas import ids
 from schemas.answers import audit, explained, hosts, jobs, page, usage
 from schemas.events import Event
 
@@ -21,20 +22,36 @@ Type: TypeAlias = Literal["string", "integer", "number", "boolean", "time"]
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the query.  `choices`: if it is one of these; `most`: the largest number; `several`: more than one, with commas or
-    repeated."""
+    """Of the query.  `choices`: if it is one of these; `pattern`: of a text; `least`, `most`: of a number; `characters_max`:
+    of a text; `several`: more than one, with commas or repeated; `required`: there is no default."""
 
     name: str
     type: Type = "string"
     text: str
     choices: tuple[str, ...] = ()
+    pattern: str | None = None
+    least: int = 0
     most: int | None = None
+    characters_max: int | None = None
     several: bool = False
+    required: bool = False
+
+    def schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        made: dict[str, Any] = {"type": "string" if self.type == "time" else self.type}
+        if self.type == "time":
+            made["format"] = "date-time"
+        if self.type in ("integer", "number"):
+            made["minimum"] = self.least
+        given = {"enum": list(self.choices) or None, "pattern": self.pattern, "maximum": self.most}
+        given["maxLength"] = self.characters_max
+        made |= {name: value for name, value in given.items() if value is not None}
+        return {"type": "array", "items": made} if self.several else made
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
     """`answer`: of type `content`, of lines each of them, or one of several; None: as `text` says.  `refuses`: statuses,
-    besides those that every read may have."""
+    besides those that every read may have; `token`: needs one."""
 
     path: str
     method: str = "GET"
@@ -44,14 +61,20 @@ class Read(msgspec.Struct, frozen=True, kw_only=True):
     query: tuple[Parameter, ...] = ()
     content: str = "application/json"
     refuses: tuple[int, ...] = ()
+    token: bool = True
 
 
 JSON_LINES: Final = "application/x-ndjson"
 EVENT_STREAM: Final = "text/event-stream"
 STATES: Final[tuple[str, ...]] = get_args(jobs.State)
 
+_NAMED: Final = f"^{ids.DEPARTMENT.pattern.removesuffix(ids.END)}$"
+FILTER_MAX: Final = 200  # characters of a filter: longer than every name
+POSITION_MAX: Final = 10**15  # farther than any position, and exact as a float
 _DEPARTMENT: Final = Parameter(
-    name="department", text="only of this department; operators see all, others their own, which is the default"
+    name="department",
+    text="only of this department; operators see all, others their own, which is the default",
+    pattern=_NAMED,
 )
 _KIND: Final = Parameter(
     name="kind", text="what is meant, if names are used twice", choices=("job", "department", "host")
@@ -72,10 +95,10 @@ _PERIOD: Final = (
 )
 _HISTORY: Final = (
     _DEPARTMENT,
-    Parameter(name="user", text="only of this user"),
+    Parameter(name="user", text="only of this user", characters_max=FILTER_MAX),
     _state(),
-    Parameter(name="name", text="only jobs of this name, with the wildcards * and ?"),
-    Parameter(name="host", text="only what had an attempt on this host"),
+    Parameter(name="name", text="only jobs of this name, with the wildcards * and ?", characters_max=FILTER_MAX),
+    Parameter(name="host", text="only what had an attempt on this host", characters_max=FILTER_MAX),
     *_PERIOD,
     Parameter(name="sort", text="by what", choices=("submitted", "started", "ended", "wait", "elapsed", "cores")),
     Parameter(name="order", text="default: descending", choices=("ascending", "descending")),
@@ -137,7 +160,7 @@ READS: Final = (
         content=JSON_LINES,
         query=(
             _DEPARTMENT,
-            Parameter(name="after", type="integer", text="behind this position of the journal"),
+            Parameter(name="after", type="integer", text="behind this position of the journal", most=POSITION_MAX),
             Parameter(name="omit", text="without events of these kinds", several=True),
             Parameter(name="follow", type="boolean", text="continue with those that come"),
             _limit(10_000),
@@ -168,7 +191,10 @@ READS: Final = (
         path="/v1/billable",
         text="What a bill of one UTC day is made of, without prices.",
         answer=usage.Billable,
-        query=(_DEPARTMENT, Parameter(name="day", type="time", text="when the day begins (needed)")),
+        query=(
+            _DEPARTMENT,
+            Parameter(name="day", type="time", text="when the UTC day begins", required=True),
+        ),
         refuses=(404,),
     ),
     Read(
@@ -183,12 +209,12 @@ READS: Final = (
         text="Who asked for what, and what came of it: with `after` or `since` page by page, else the newest.",
         answer=audit.AuditPage,
         query=(
-            Parameter(name="department", text="of the caller; managers see their own department"),
+            Parameter(name="department", text="of the caller; managers see their own department", pattern=_NAMED),
             Parameter(name="outcome", text="default: both", choices=("granted", "refused")),
             Parameter(name="user", text="only of this user"),
             Parameter(name="kind", text="only of this kind, or, with a dot at its end, of kinds that begin so"),
             Parameter(name="since", type="time", text="from then on"),
-            Parameter(name="after", type="integer", text="the page behind this one: its `next`"),
+            Parameter(name="after", type="integer", text="the page behind this one: its `next`", most=POSITION_MAX),
             _limit(1000),
         ),
         refuses=(404,),
@@ -228,7 +254,7 @@ READS: Final = (
         answer=page.Timeline,
         query=(
             Parameter(name="since", type="time", text="default: an hour ago"),
-            Parameter(name="points", type="integer", text="at most; default: 2016", most=2016),
+            Parameter(name="points", type="integer", text="at most; default: 2016", least=1, most=2016),
         ),
     ),
     Read(
@@ -238,7 +264,12 @@ READS: Final = (
         content=EVENT_STREAM,
         query=(
             _DEPARTMENT,
-            Parameter(name="after", type="integer", text="with every decision behind this position"),
+            Parameter(
+                name="after",
+                type="integer",
+                text="with every decision behind this position",
+                most=POSITION_MAX,
+            ),
         ),
     ),
     Read(path="/v1/session", text="Who the caller is.", answer=page.Session),
@@ -248,8 +279,15 @@ READS: Final = (
         text="Open a session of the page, by a token or a code; its cookie is good for reads.",
         body=page.Login,
         answer=page.Session,
+        token=False,
     ),
-    Read(path="/v1/session", method="DELETE", text="End the session of the cookie.", answer=page.SessionEnded),
+    Read(
+        path="/v1/session",
+        method="DELETE",
+        text="End the session of the cookie.",
+        answer=page.SessionEnded,
+        token=False,
+    ),
     Read(path="/v1/session/code", method="POST", text="A code that opens one session.", answer=page.SessionCode),
 )
 BY_PATH: Final[dict[str, Read]] = {read.path: read for read in READS if read.method == "GET"}

@@ -39,11 +39,13 @@ Text = Annotated[str, Meta(max_length=VARIABLE_MAX)]
 MinReady = Annotated[float, Meta(ge=0, le=86_400)]  # seconds; a day, as other times of instances
 
 # A path and a query, of characters that stand for themselves in HTTP and in HAProxy's commands and configuration.
-_HEALTH_PATH: Final = re.compile(r"/[A-Za-z0-9/._~%?&=:,@+-]*")
+HEALTH_PATH: Final = r"/[A-Za-z0-9/._~%?&=:,@+-]*"
+_HEALTH_PATH: Final = re.compile(HEALTH_PATH)
 HEALTH_PATH_WORDS: Final = "a path such as /healthz: / first, then letters, digits and / . _ ~ % ? & = : , @ + - only"
 # What a template cannot express, or is never meant; and `$`, for which oned puts an attribute of the VM, or of its user, in the
 # place of what follows.
-_IMAGE: Final = re.compile(r"[\x00-\x1f\x7f\"\\$]")
+IMAGE: Final = r'\x00-\x1f\x7f"\\$'  # characters that it does not have
+_IMAGE: Final = re.compile(f"[{IMAGE}]")
 
 
 def image_fits(name: str) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 from aiohttp import web
@@ -20,6 +21,9 @@ from services.runtime.http.body import BodyRefused
 from services.runtime.log import Log, frames_of
 
 T = TypeVar("T")
+_NUMBER: Final = re.compile(
+    r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+)  # as JSON has it, but for zeros at its beginning
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -66,12 +70,20 @@ def number(request: web.Request, name: str, default: float, high: float) -> floa
     text = request.query.get(name)
     if text is None:
         return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
+    value = float(text) if _NUMBER.fullmatch(text) else -1.0
     if not 0 <= value <= high:
         raise wrong_parameter(name, f"{text[:40]!r} is no number from 0 to {high:g}")
+    return value
+
+
+def whole(request: web.Request, name: str, high: int) -> int:
+    """A query parameter that is a whole number from 0 to `high`; 0 without one.  Raises `HttpError`."""
+    text = request.query.get(name)
+    if text is None:
+        return 0
+    value = int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1
+    if not 0 <= value <= high:
+        raise wrong_parameter(name, f"{text[:40]!r} is no whole number from 0 to {high}")
     return value
 
 

@@ -25,11 +25,16 @@ from schemas.queries import QUERIES
 from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
 from schemas.units import exact
 from services.admission.http import openapi
+from tests.contracts import nats_fuzz
+from tests.contracts.fuzz_run import OTHERS
+from tests.contracts.http_fuzz import fuzz
 from tests.integration.up_cloud import Cloud, until
 from tests.support.strict import strict
 
 pytestmark = pytest.mark.timeout(180)
 DAY_S = 86_400.0
+DOCUMENT = json.loads(Path(openapi.__file__).with_name("openapi.json").read_bytes())
+OVER_NATS = "(job.cancel|lease.extend|host.cordon|instance.report|monitor.hpc.(queue|usage))$"
 SITE = """
 [cloud]
 name = "answers"
@@ -304,3 +309,32 @@ def test_every_example_of_a_request_is_granted_and_answered_as_the_document_says
                 places["id"] = told.get("lease", places["id"])
     finally:
         cloud.ok("scale", "web", "2")
+
+
+# -------------------------------------------------------------------------------------------------- requests of Schemathesis
+
+
+def test_requests_made_from_the_document_are_answered_as_it_says(cloud: Cloud) -> None:
+    """One allowed and one not, of each operation but those of guests and of leases, whose data take longest to make."""
+    status = cloud.status()
+    token = Path(status["credentials"]["oscar"]["token"]).read_text().strip()
+    found = fuzz(
+        DOCUMENT,
+        status["http_url"],
+        {"bearer": token},
+        examples=1,
+        phases=("fuzzing",),
+        only=f"(?!/v1/leases$)(?:{OTHERS})",
+    )
+    assert not found.failures, "\n\n".join(found.failures)
+    assert found.count() > 100
+
+
+def test_requests_made_from_the_schemas_are_answered_over_nats_as_they_say(cloud: Cloud) -> None:
+    with nats_fuzz.bridge(cloud.status()) as bridge:
+        options: dict[str, Any] = {"examples": 2, "phases": ("fuzzing",), "meant": nats_fuzz.meant(), "only": OVER_NATS}
+        found = fuzz(
+            nats_fuzz.document(), bridge.url, {}, line=lambda curl: nats_fuzz.line(bridge.status, curl), **options
+        )
+    assert not found.failures, "\n\n".join(found.failures)
+    assert len(found.answers) == 6

@@ -27,7 +27,7 @@ from msgspec import Meta
 from schemas import facts as f
 from schemas.facts import Fact
 from schemas.ids import is_instance, job_of, vm_tag
-from services.admission.answers import HttpError, decoded, gone, no_content, number, reply
+from services.admission.answers import HttpError, decoded, gone, no_content, number, reply, whole
 from services.admission.commands import compose, releases
 from services.admission.commands.dispatcher import Shell
 from services.admission.core import vm_reuse
@@ -71,7 +71,6 @@ POLL_MAX_S: Final = 25.0
 UPLOADS_MAX: Final = 4  # large bodies that are stored at once; others wait, with theirs read
 OFFSET_MAX: Final = 1 << 39
 AFTER_MAX: Final = 1 << 53  # microseconds since 1970, in what a float counts exactly
-
 Worth = Literal["live", "latest", "saves", "there"]
 Size = int | Callable[[], int]  # of a body, at most, bytes
 Number = Annotated[float, Meta(ge=0, le=1e12)]
@@ -375,7 +374,7 @@ class Guests:
         name = request.match_info["stream"]
         if name not in STREAMS:
             raise HttpError(404, Refused("unknown", "the streams are stdout and stderr", "stream"))
-        offset = int(number(request, "offset", 0, OFFSET_MAX))
+        offset = whole(request, "offset", OFFSET_MAX)
         limit, kept = compose.adopted(self._core).limits.output_max_bytes, None
         if is_instance(guest.unit):
             limit, kept = OFFSET_MAX, LOG_KEPT
@@ -420,7 +419,7 @@ class Guests:
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
         if guest.rank >= guest.ranks:
             return gone()
-        after = int(number(request, "after", 0, AFTER_MAX))
+        after = whole(request, "after", AFTER_MAX)
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         guest.turn.leave()
         found = await self._launches.commands(guest.life, guest.ranks, guest.rank, after, wait_s)
@@ -438,7 +437,7 @@ class Guests:
 
     async def _read_events(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
-        after = int(number(request, "after", 0, AFTER_MAX))
+        after = whole(request, "after", AFTER_MAX)
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         guest.turn.leave()
         found = await self._launches.events(guest.life, request.match_info["id"], after, wait_s)

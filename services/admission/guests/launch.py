@@ -38,6 +38,7 @@ COMMAND_BYTES: Final = 512  # what a command costs beside what it says
 UNREAD_MAX_BYTES: Final = 8 << 20  # of one launch: then writers wait
 EVENTS_MAX_BYTES: Final = 4 << 20  # of one answer
 ATTEMPTS_MAX: Final = 2000  # with a launch under way
+LAUNCH_ID: Final = "[A-Za-z0-9._-]{1,128}"
 
 
 class Full(Exception):
@@ -54,7 +55,7 @@ class LaunchBody(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=128,
-            pattern=r"^[A-Za-z0-9._-]+$",
+            pattern=f"^{LAUNCH_ID}$",
             extra={WORDS: "a name of 1 to 128 letters, digits, '.', '_' and '-' only"},
         ),
     ]

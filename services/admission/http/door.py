@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import cache
@@ -31,6 +32,7 @@ from schemas import signals, subjects
 from schemas.config import Department, Limits, WebPolicy
 from schemas.control_characters import shown
 from schemas.ids import is_instance
+from schemas.reads import BY_PATH
 from schemas.times import received
 from schemas.validation import no_such
 from services.admission.answers import (
@@ -42,6 +44,7 @@ from services.admission.answers import (
     number,
     reply,
     unauthorised,
+    whole,
     wrong_parameter,
 )
 from services.admission.commands import compose
@@ -52,7 +55,8 @@ from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
 from services.admission.http.output_access import RANKS_MAX, Readable, locate
-from services.admission.http.routes import ROUTES, Route
+from services.admission.http.routes import FOLLOW_MAX_S as FOLLOW_ASKED_MAX_S
+from services.admission.http.routes import OFFSET_MAX, ROUTES, Route
 from services.admission.storage.output import STREAMS, Files, Outputs, StreamId
 from services.admission.storage.quotas import Shares
 from services.admission.storage.removed import Removed
@@ -72,7 +76,6 @@ LARGE_MAX: Final = 4  # submissions with large bodies that are decoded and store
 ROOM_BODIES: Final = 8  # this many of the largest bodies: one caller alone has two of them (`body_budget`, rule 1)
 ROOM_MIN_BYTES: Final = 512 << 20
 ROOM_MAX_BYTES: Final = 2 << 30
-OFFSET_MAX: Final = 1 << 39
 TOKENS_EVERY_S: Final = 1.0  # a new or revoked token holds after so long
 NAME_MAX: Final = 64  # characters of a name in a record of the audit; names that are right are shorter
 PATH_MAX: Final = 200
@@ -82,6 +85,7 @@ PASSED_MAX: Final = 512  # reads and streams at once: half of what the monitor t
 SILENCE_MAX_S: Final = 300.0  # of the monitor within one answer: event streams send heartbeats
 CHUNK_BYTES: Final = 64 << 10
 _BYTES: Final = "application/octet-stream"
+_READS: Final = [re.compile(re.sub("{[a-z]+}", "[^/]+", path)) for path in BY_PATH]
 _PASSED_ON: Final = ("Authorization", "Accept", "Last-Event-ID", "User-Agent")
 _PASSED_BACK: Final = ("Content-Type", "Cache-Control", "ETag", "Retry-After", "WWW-Authenticate", "Allow")
 
@@ -114,7 +118,7 @@ class HttpDoor:
 
     def routes(self) -> list[web.RouteDef]:
         found = [web.route(x.method, _pattern(x.path), self._handler(x)) for x in ROUTES]
-        return [*found, web.get("/v1/{tail:.*}", self.pass_on)]
+        return [*found, web.route("*", "/v1/{tail:.*}", self.elsewhere)]
 
     async def open(self, _app: web.Application) -> AsyncIterator[None]:
         """The line to the monitor, as long as the application lives."""
@@ -200,7 +204,9 @@ class HttpDoor:
         """What the body says, with what the path has named."""
         data = await read_body(request, EXTRA_MAX_BYTES)
         async with self._turn(caller, cost_of(kind), len(data)):
-            return await self._answer(caller, department, kind, _with(kind, _object(request, data), request, **named))
+            given = _object(request, data)
+            _refuse_another(given, named)
+            return await self._answer(caller, department, kind, _with(kind, given, request, **named))
 
     async def _answer(self, caller: Caller, department: str, kind: str, asked: r.Message) -> web.Response:
         return reply(await self._desk.handle(caller, department, kind, asked))
@@ -296,8 +302,8 @@ class HttpDoor:
         name = request.query.get("stream", "stdout")
         if name not in STREAMS:
             raise wrong_parameter("stream", "stdout or stderr")
-        rank, offset = int(number(request, "rank", 0, RANKS_MAX - 1)), int(number(request, "offset", 0, OFFSET_MAX))
-        follow_s = min(number(request, "follow_s", 0.0, 3600.0), FOLLOW_MAX_S)
+        rank, offset = whole(request, "rank", RANKS_MAX - 1), whole(request, "offset", OFFSET_MAX)
+        follow_s = min(number(request, "follow_s", 0.0, FOLLOW_ASKED_MAX_S), FOLLOW_MAX_S)
         found = await self._readable(request, caller)
         found.check_rank(rank)
         over = found.is_over(self._core, rank)  # before the look: what came until then is in
@@ -376,6 +382,13 @@ class HttpDoor:
 
     # ------------------------------------------------------------------------------------------------------- pass-through
 
+    async def elsewhere(self, request: web.Request) -> web.StreamResponse:
+        """What no route of this server is: GET is the monitor's; another method is none, of a path that there is."""
+        if request.method in ("GET", "HEAD"):
+            return await self.pass_on(request)
+        allowed = {*_methods_of_reads(request.path), *await _methods(request)}
+        raise web.HTTPMethodNotAllowed(request.method, allowed) if allowed else web.HTTPNotFound()
+
     async def pass_on(self, request: web.Request) -> web.StreamResponse:
         """A read of the monitor's, streamed.  The monitor checks the token as admission would.  It receives how far admission
         has folded and answers from there on: a caller that got "submitted" sees the job in the next read."""
@@ -441,6 +454,20 @@ def _openapi() -> bytes:
     return Path(__file__).with_name("openapi.json").read_bytes()
 
 
+async def _methods(request: web.Request) -> set[str]:
+    """Methods that the routes of this server have for the path, but for the one that serves what is left."""
+    found: set[str] = set()
+    for resource in request.app.router.resources():
+        match, methods = await resource.resolve(request)
+        if match is None:
+            found |= methods
+    return found
+
+
+def _methods_of_reads(path: str) -> tuple[str, ...]:
+    return ("GET", "HEAD") if any(one.fullmatch(path) for one in _READS) else ()
+
+
 def refuse_unknown(route: Route, request: web.Request) -> None:
     """Raises `HttpError` 400 for a parameter of the query that `route` does not have."""
     known = [parameter.name for parameter in route.query]
@@ -458,6 +485,13 @@ def _pattern(path: str) -> str:
 def _object(request: web.Request, data: bytes) -> dict[str, object]:
     """The body's members; none of an empty one.  Raises `HttpError` 400 if it is no object."""
     return decoded(request, data, dict[str, object])
+
+
+def _refuse_another(given: dict[str, object], named: dict[str, str]) -> None:
+    """Of one thing that the path names, the body says nothing, or the same.  Raises `Refused`."""
+    for field, name in named.items():
+        if given.get(field, name) != name:
+            raise Refused("invalid", f"{field}: the address names {name[:NAME_MAX]!r}; leave it out of the body", field)
 
 
 def _with(kind: str, given: dict[str, object], request: web.Request, **named: object) -> r.Message:

@@ -12,13 +12,13 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from schemas.measures import GuestUsage, JobUsage
+from schemas.reads import Parameter
 from services.admission.guests.boot import Boot
 from services.admission.guests.checkpoint import CheckpointBody
-from services.admission.guests.guests import Acknowledged, BeganBody, ReportBody
+from services.admission.guests.guests import AFTER_MAX, OFFSET_MAX, POLL_MAX_S, Acknowledged, BeganBody, ReportBody
 from services.admission.guests.health import EndedBody
 from services.admission.guests.launch import Command, EventsBody, LaunchBody, LaunchEvent, SignalBody
 from services.admission.guests.next_job import Following
-from services.admission.http.routes import Parameter
 
 BASE: Final = "/v1/guest/{unit}/{attempt}/{rank}/"
 Content: TypeAlias = type[msgspec.Struct] | Literal["bytes", "text"] | None
@@ -55,7 +55,7 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """`job`: the job's own token opens it too."""
+    """`job`: the job's own token opens it too; `none_yet`: it may be 204."""
 
     method: str
     path: str
@@ -65,11 +65,14 @@ class GuestRoute(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     query: tuple[Parameter, ...] = ()
     job: bool = False
+    none_yet: bool = False
 
 
-_WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long, at most 25")
-_AFTER: Final = Parameter(name="after", type="integer", text="only entries after this number, default 0")
-_OFFSET: Final = Parameter(name="offset", type="integer", text="the first byte's place in the stream")
+_WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long", most=int(POLL_MAX_S))
+_AFTER: Final = Parameter(
+    name="after", type="integer", text="only entries after this number, default 0", most=AFTER_MAX
+)
+_OFFSET: Final = Parameter(name="offset", type="integer", text="the first byte's place in the stream", most=OFFSET_MAX)
 
 
 def _route(
@@ -81,10 +84,18 @@ def _route(
     query: tuple[Parameter, ...] = (),
     status: int = 0,
     job: bool = False,
+    none_yet: bool = False,
 ) -> GuestRoute:
-    code = status or (200 if answer is not None else 204)
     return GuestRoute(
-        method=method, path=BASE + path, text=text, body=body, answer=answer, status=code, query=query, job=job
+        method=method,
+        path=BASE + path,
+        text=text,
+        body=body,
+        answer=answer,
+        status=status or (200 if answer is not None else 204),
+        query=query,
+        job=job,
+        none_yet=none_yet,
     )
 
 
@@ -100,7 +111,14 @@ ROUTES: Final = (
     _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
     _route("POST", "used", "A job's usage since its VM began; sent at intervals, and once at the end.", JobUsage),
     _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
-    _route("POST", "next", "The next job of this VM; 204: none yet, try again.", answer=Following, query=(_WAIT,)),
+    _route(
+        "POST",
+        "next",
+        "The next job of this VM; 204: none yet, try again.",
+        answer=Following,
+        query=(_WAIT,),
+        none_yet=True,
+    ),
     _route("PUT", "checkpoint/files/{name}", "A file for the next checkpoint.", "bytes", Sent, job=True),
     _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),
     _route("POST", "checkpoint", "A checkpoint: the job's work up to now is safe.", CheckpointBody, Saved, job=True),

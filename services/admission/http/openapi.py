@@ -16,20 +16,24 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from schemas import examples, problems, reads, signals
+from schemas import examples, ids, problems, reads, signals
 from schemas import requests as r
+from schemas.between_fields import RELATIVE
 from schemas.descriptions import schema_components
 from schemas.problems import Problem
 from schemas.reads import READS, Read
 from schemas.times import as_sent
+from services.admission.guests.launch import LAUNCH_ID
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
-from services.admission.http.routes import ROUTES, Parameter, Route
+from services.admission.http.routes import ROUTES, Header, Route
+from services.admission.storage.output import STREAMS
 
 _BODY: Final = "Body"
 _REF: Final = "#/components/schemas/{name}"
@@ -45,6 +49,45 @@ _IN_PATH: Final = {
     "host": "host",
     "instance": "unit",
 }  # noun of a kind -> field of its request
+_AGAIN: Final = (Header(name="Retry-After", type="integer", text="seconds until the request may be sent again"),)
+_OF_ERRORS: Final[dict[int, tuple[Header, ...]]] = {
+    401: (Header(name="WWW-Authenticate", text="Bearer"),),
+    429: _AGAIN,
+    503: _AGAIN,
+}
+_MONITOR: Final = {
+    "url": "http://127.0.0.1:7481",
+    "description": "The monitor, where the page is: `[monitor] url` of the configuration.",
+}
+_SEGMENT: Final = "[^/]+"
+
+
+def _text(*patterns: str) -> dict[str, Any]:
+    """Text of one of these patterns of `schemas.ids`."""
+    found = [pattern.removesuffix(ids.END) for pattern in patterns]
+    return {"type": "string", "pattern": f"^(?:{'|'.join(found)})$"}
+
+
+_JOB: Final = _text(ids.JOB.pattern, ids.ELEMENT.pattern)
+# Name in a path, and the paths where it means that -> its schema.
+_PATHS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    ("id", "/v1/jobs/", _JOB),
+    ("id", "/v1/leases/", _text(ids.JOB.pattern)),
+    ("id", "/v1/instances/", _text(ids.INSTANCE.pattern)),
+    ("id", BASE, _text(LAUNCH_ID)),
+    ("department", "/", _text(ids.DEPARTMENT.pattern)),
+    ("host", "/", _text(ids.HOST.pattern)),
+    ("unit", BASE, _text(ids.JOB.pattern, ids.ELEMENT.pattern, ids.INSTANCE.pattern)),
+    ("unit", "/", _text(ids.INSTANCE.pattern)),
+    ("attempt", BASE, {"type": "integer", "minimum": 0, "maximum": 999_999_999}),
+    ("rank", BASE, {"type": "integer", "minimum": 0, "maximum": 99_999}),
+    ("stream", BASE, {"type": "string", "enum": list(STREAMS)}),
+    ("name", "/v1/signals/", {"type": "string", "enum": list(signals.SIGNALS)}),
+    ("name", BASE, {"type": "string", "pattern": RELATIVE, "minLength": 1}),
+    ("job", "/", _JOB),
+    ("lease", "/", _text(ids.JOB.pattern)),
+    ("", "/", {"type": "string", "pattern": f"^{_SEGMENT}$"}),
+)
 _OF_READS: Final = (400, 401, 403, 429, 503)
 _OF_PATH: Final = frozenset(
     ("job.cancel", "job.hold", "job.release", "lease.cancel", "host.cordon", "host.drain", "host.uncordon")
@@ -84,7 +127,7 @@ def _document() -> dict[str, Any]:
             "docs/reference/guests.md). Times are RFC 3339: in UTC and to the millisecond in answers, with any offset in "
             "requests; facts have UTC seconds, as the journal has them, but for the reasons in them. "
             "Durations are seconds. A property that is absent has the default that its description names, else it is "
-            "null or empty.",
+            "null or empty. What holds between the properties of a request is in `x-all-of`: JSON Schemas that it fits, too.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],
@@ -131,8 +174,13 @@ def _named_by_paths() -> dict[str, str]:
 
 
 def _body(schema: dict[str, Any], field: str) -> dict[str, Any]:
+    """Of one thing that the path names, the body says nothing; of several, it may name more."""
     required = [name for name in schema["required"] if name != field]
-    return {**schema, "title": f"{schema['title']}{_BODY}", "required": required}
+    fields = {name: value for name, value in schema["properties"].items() if name != field}
+    if field == "jobs":
+        named = schema["properties"][field]
+        fields[field] = {**named, "minItems": 0, "maxItems": named["maxItems"] - 1}
+    return {**schema, "title": f"{schema['title']}{_BODY}", "required": required, "properties": fields}
 
 
 def used(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
@@ -152,8 +200,7 @@ def _operation(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {
         "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{', '').replace('}', '')}",
         "summary": route.text,
-        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
-        + [_in_query(parameter) for parameter in route.query],
+        "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {str(route.status): _answer(route), **_errors(*(_ERRORS if route.token else _WITHOUT_TOKEN))},
     }
     if not route.token:
@@ -175,15 +222,17 @@ def _operation(route: Route) -> dict[str, Any]:
 
 def _read(read: Read) -> dict[str, Any]:
     """A read of the monitor's."""
-    refused = _errors(*_OF_READS, *read.refuses)
+    named = any(parameter.name == "department" for parameter in read.query)  # which may be unknown
+    refused = _errors(*dict.fromkeys((*_OF_READS, *read.refuses, *((404,) if named else ()))))
     body = {} if read.body is None else {"requestBody": {"required": True, **_content(read.body)}}
     return {
         "operationId": f"{read.method.lower()}{re.sub(r'[/{}]+', '_', read.path).rstrip('_')}",
         "summary": read.text,
-        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", read.path)]
-        + [_asked(parameter) for parameter in read.query],
+        "parameters": _in_path(read.path) + [_in_query(parameter) for parameter in read.query],
         "responses": {"200": {"description": "done", "content": {read.content: {"schema": _shown(read)}}}, **refused},
         **body,
+        **({"servers": [_MONITOR]} if read.path.startswith("/v1/session") and read.method != "GET" else {}),
+        **({} if read.token else {"security": []}),
     }
 
 
@@ -202,30 +251,16 @@ def _answers(read: Read) -> tuple[type[msgspec.Struct], ...]:
     return read.answer if isinstance(read.answer, tuple) else (read.answer,)
 
 
-def _asked(parameter: reads.Parameter) -> dict[str, Any]:
-    schema: dict[str, Any] = {"type": "string" if parameter.type == "time" else parameter.type}
-    if parameter.type == "time":
-        schema["format"] = "date-time"
-    if parameter.choices:
-        schema["enum"] = list(parameter.choices)
-    if parameter.most is not None:
-        schema |= {"minimum": 0, "maximum": parameter.most}
-    if parameter.several:
-        schema = {"type": "array", "items": schema}
-    made = {"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema}
-    return {**made, "explode": False} if parameter.several else made
-
-
 def _guests(route: GuestRoute) -> dict[str, Any]:
     """A call of a VM's guest, or of its job."""
     answer = _content(route.answer) if route.answer is not None else {}
     found: dict[str, Any] = {
         "operationId": f"guest_{route.method.lower()}_{re.sub(r'[/{}]+', '_', route.path.removeprefix(BASE)).strip('_')}",
         "summary": route.text,
-        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)]
-        + [_in_query(parameter) for parameter in route.query],
+        "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {
             str(route.status): {"description": "done", **answer},
+            **({"204": {"description": "none yet"}} if route.none_yet else {}),
             **_errors(*_ERRORS, _GONE),
         },
         "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
@@ -242,13 +277,21 @@ def _content(content: Content) -> dict[str, Any]:
     return {"content": {kind: {"schema": {}}}}
 
 
+def _headers(headers: Iterable[Header]) -> dict[str, Any]:
+    found = {
+        one.name: {"description": one.text, "required": one.always, "schema": {"type": one.type}} for one in headers
+    }
+    return {"headers": found} if found else {}
+
+
 def _answer(route: Route) -> dict[str, Any]:
     if route.status == 204:
         return {"description": "yes"}
     schema: dict[str, Any] = {}
     if route.kind:
         schema = {"$ref": _REF.format(name=r.REQUESTS[route.kind][1].__name__)}
-    return {"description": "done", "content": {route.answers: {"schema": schema, **_answer_example(route)}}}
+    content = {route.answers: {"schema": schema, **_answer_example(route)}}
+    return {"description": "done", "content": content, **_headers(route.headers)}
 
 
 def _asked_example(route: Route) -> dict[str, Any]:
@@ -281,16 +324,29 @@ def _answer_example(route: Route) -> dict[str, Any]:
 
 def _errors(*statuses: int) -> dict[str, Any]:
     content = {problems.JSON: {"schema": {"$ref": _REF.format(name="Problem")}}}
-    return {str(status): {"description": _CASES[status], "content": content} for status in sorted(statuses)}
+    return {
+        str(status): {"description": _CASES[status], "content": content, **_headers(_OF_ERRORS.get(status, ()))}
+        for status in sorted(statuses)
+    }
 
 
-def _in_path(name: str) -> dict[str, Any]:
-    return {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+def _in_path(path: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "in": "path",
+            "required": True,
+            "schema": next(schema for of, at, schema in _PATHS if of in ("", name) and path.startswith(at)),
+        }
+        for name in re.findall(r"{(\w+)}", path)
+    ]
 
 
-def _in_query(parameter: Parameter) -> dict[str, Any]:
-    schema = {"type": parameter.type}
-    return {"name": parameter.name, "in": "query", "description": parameter.text, "schema": schema}
+def _in_query(parameter: reads.Parameter) -> dict[str, Any]:
+    made: dict[str, Any] = {"name": parameter.name, "in": "query", "description": parameter.text}
+    made |= {"required": True} if parameter.required else {}
+    made["schema"] = parameter.schema()
+    return {**made, "explode": False} if parameter.several else made
 
 
 if __name__ == "__main__":

@@ -9,18 +9,24 @@ from typing import Final
 
 import msgspec
 
+from schemas.ids import DEPARTMENT, END
+from schemas.reads import Parameter
+from services.admission.http.output_access import RANKS_MAX
+from services.admission.storage.output import STREAMS
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """A query parameter."""
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """Of an answer.  `always`: no answer of this kind lacks it."""
 
     name: str
     type: str = "string"
     text: str
+    always: bool = True
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
     """`handler`: name of the door's method; `answers`: content type of the answer; `token`: needs one; `bodies`: what is sent,
-    if that is none of the requests: one of these."""
+    if that is none of the requests: one of these; `headers`: of the answer."""
 
     method: str
     path: str
@@ -32,10 +38,31 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     answers: str = "application/json"
     status: int = 200
     token: bool = True
+    headers: tuple[Header, ...] = ()
 
 
-_ATTEMPT: Final = Parameter(name="attempt", text='"latest" (default) or a number')
+OFFSET_MAX: Final = 1 << 39
+FOLLOW_MAX_S: Final = 3600  # what may be asked for; it is waited for less
+_DEPARTMENT: Final = f"^{DEPARTMENT.pattern.removesuffix(END)}$"
+_STREAM: Final = Parameter(name="stream", text="default: stdout", choices=STREAMS)
+_ATTEMPT: Final = Parameter(
+    name="attempt",
+    text='"latest" (default) or a number',
+    pattern="^(?:latest|0{0,8}[1-9][0-9]{0,8})$",
+    characters_max=9,
+)
+_OFFSET: Final = Parameter(name="offset", type="integer", text="byte to start from, default 0", most=OFFSET_MAX)
+_FOLLOW: Final = Parameter(
+    name="follow_s", type="number", text="wait up to so long for more, at most 25", most=FOLLOW_MAX_S
+)
 _BYTES: Final = "application/octet-stream"
+_PLACE: Final = (
+    Header(name="Phoenix-Offset", type="integer", text="the next byte"),
+    Header(name="Phoenix-End", type="boolean", text="whether nothing will come after it"),
+    Header(name="Phoenix-Attempt", type="integer", text="the attempt; 0: none yet"),
+    Header(name="Phoenix-Began", type="integer", text="the attempt that began this output"),
+    Header(name="Phoenix-Removed", text="why nothing is there of a job that ended long ago", always=False),
+)
 
 ROUTES: Final = (
     Route(
@@ -44,7 +71,9 @@ ROUTES: Final = (
         handler="submit",
         kind="job.submit",
         text="Submit a job or an array of jobs.",
-        query=(Parameter(name="department", text="the job's department; default: the caller's own"),),
+        query=(
+            Parameter(name="department", text="the job's department; default: the caller's own", pattern=_DEPARTMENT),
+        ),
     ),
     Route(
         method="POST",
@@ -52,7 +81,9 @@ ROUTES: Final = (
         handler="submit",
         kind="job.whatif",
         text="When and where a job would start, without submitting it.",
-        query=(Parameter(name="department", text="the job's department; default: the caller's own"),),
+        query=(
+            Parameter(name="department", text="the job's department; default: the caller's own", pattern=_DEPARTMENT),
+        ),
     ),
     Route(method="POST", path="/v1/jobs/{id}/cancel", handler="change_job", kind="job.cancel", text="Cancel a job."),
     Route(
@@ -69,7 +100,9 @@ ROUTES: Final = (
         handler="submit",
         kind="lease.create",
         text="Lease machines for a time: accepted or refused at once; a refusal names what would be granted instead.",
-        query=(Parameter(name="department", text="the lease's department; default: the caller's own"),),
+        query=(
+            Parameter(name="department", text="the lease's department; default: the caller's own", pattern=_DEPARTMENT),
+        ),
     ),
     Route(
         method="POST",
@@ -145,13 +178,14 @@ ROUTES: Final = (
         "Phoenix-Began (the attempt that began this output: one that was suspended and resumed continues it); "
         "Phoenix-Removed says why nothing is there of a job that ended long ago.",
         query=(
-            Parameter(name="stream", text="stdout (default) or stderr"),
-            Parameter(name="rank", type="integer", text="default 0"),
+            _STREAM,
+            Parameter(name="rank", type="integer", text="default 0", most=RANKS_MAX - 1),
             _ATTEMPT,
-            Parameter(name="offset", type="integer", text="byte to start from, default 0"),
-            Parameter(name="follow_s", type="number", text="wait up to so long for more, at most 25"),
+            _OFFSET,
+            _FOLLOW,
         ),
         answers=_BYTES,
+        headers=_PLACE,
     ),
     Route(
         method="GET",
@@ -159,12 +193,18 @@ ROUTES: Final = (
         handler="output",
         text="The end of what an instance of a web department wrote, as a job's output; also after the instance has ended.",
         query=(
-            Parameter(name="stream", text="stdout (default) or stderr"),
+            _STREAM,
             _ATTEMPT,
-            Parameter(name="offset", type="integer", text="first byte to return, default 0: the oldest that is kept"),
-            Parameter(name="follow_s", type="number", text="wait up to so long for more, at most 25"),
+            Parameter(
+                name="offset",
+                type="integer",
+                text="first byte to return, default 0: the oldest that is kept",
+                most=OFFSET_MAX,
+            ),
+            _FOLLOW,
         ),
         answers=_BYTES,
+        headers=_PLACE,
     ),
     Route(
         method="GET",

@@ -8,17 +8,15 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from aiohttp import web
 
+from schemas.reads import FILTER_MAX
 from services.monitor.history import reads as history_reads
 from services.monitor.history.file import History
 from services.monitor.history.reads import LIMIT_MAX, SORTS, STATES, Filter
 from services.monitor.http.access import Access, Fault, rows_answer
 from services.monitor.http.parameters import choice_of, limit_of, several_of, time_of
-
-TEXT_MAX: Final = 200  # characters of a filter: longer than every name
 
 
 class HistoryReads:
@@ -56,14 +54,14 @@ def states_of(request: web.Request) -> tuple[str, ...]:
     states = several_of(request, "state")
     for state in states:
         if state not in STATES:
-            raise Fault(400, "invalid", f"{state[:TEXT_MAX]!r} is no state: {', '.join(STATES)}", "state")
+            raise Fault(400, "invalid", f"{state[:FILTER_MAX]!r} is no state: {', '.join(STATES)}", "state")
     return states
 
 
 def _text(request: web.Request, name: str) -> str | None:
     text = request.query.get(name)
-    if text is not None and len(text) > TEXT_MAX:
-        raise Fault(400, "invalid", f"{name} has more than {TEXT_MAX} characters", name)
+    if text is not None and len(text) > FILTER_MAX:
+        raise Fault(400, "invalid", f"{name} has more than {FILTER_MAX} characters", name)
     return text
 
 

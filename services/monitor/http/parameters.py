@@ -7,13 +7,12 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
-from schemas.reads import BY_PATH
+from schemas.reads import BY_PATH, POSITION_MAX
 from schemas.times import received
 from schemas.validation import no_such
 from services.monitor.http.http_error import Fault
 
 SHOWN_MAX: Final = 40  # characters of what was written, in the words of a refusal
-POSITION_MAX: Final = 10**15  # farther than any position, and exact as a float
 Choice = TypeVar("Choice", bound=str)
 _NAMES: Final = {path: tuple(parameter.name for parameter in read.query) for path, read in BY_PATH.items()}
 
@@ -61,9 +60,11 @@ def limit_of(request: web.Request, most: int, default: int | None = None) -> int
 
 
 def choice_of(request: web.Request, name: str, known: Collection[Choice], default: Choice) -> Choice:
-    """One of `known`; `default`, which need not be one, if nothing else is said."""
-    text = request.query.get(name, default)
-    for one in (default, *known):
+    """One of `known`; without one `default`, which need not be one."""
+    text = request.query.get(name)
+    if text is None:
+        return default
+    for one in known:
         if text == one:
             return one
     raise Fault(400, "invalid", f"{name}={text[:SHOWN_MAX]!r} is none of {', '.join(known)}", name)

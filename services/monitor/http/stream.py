@@ -120,9 +120,11 @@ class Stream:
 
     async def follow(self, request: web.Request) -> web.StreamResponse:
         scope, user = self.access.scope(request), self.access.who(request).user
-        behind = request.headers.get("Last-Event-ID") or request.query.get("after", "")
+        after = integer_of(request, "after", 0) if "after" in request.query else None
+        told = request.headers.get("Last-Event-ID", "")  # a browser sends it again: what is none counts as none
+        behind = int(told) if told.isascii() and told.isdecimal() and len(told) < 19 else after
         await in_parts(self.picture.views.refreshing())
-        listener, picture = self._join(user, scope, int(behind) if behind.isdecimal() and len(behind) < 19 else None)
+        listener, picture = self._join(user, scope, behind)
         answer = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
         try:
             await answer.prepare(request)

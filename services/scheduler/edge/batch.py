@@ -107,7 +107,7 @@ class BatchEdge(Edge):
         except Malformed as wrong:
             return refusal("invalid", wrong.message, wrong.field)
         except NotOurs as error:
-            return refusal("invalid", str(error))
+            return refusal("invalid", str(error), "jobs")
         except Busy:
             return refusal("limit", "too many ask when jobs start: ask again in a few seconds")
         except Stop as error:  # a plug-in that cannot answer; deciding ends the process, a question does not
@@ -125,7 +125,8 @@ class BatchEdge(Edge):
             return refusal("unknown", f"there is no job {job[:64]!r} in department {self.department}", "job")
         return msgspec.json.encode(queries.JobExplained(job=job, unit=unit or job, reasons=reasons))
 
-    async def _reasons(self, core: BatchCore, _data: bytes, now: float) -> bytes:
+    async def _reasons(self, core: BatchCore, data: bytes, now: float) -> bytes:
+        queries.decode(data, queries.AllOfIt)
         return await self.reasons.answer(core, now)
 
     async def _queue(self, core: BatchCore, data: bytes, _now: float) -> bytes:

@@ -222,10 +222,15 @@ class WebEdge(Edge):
 
     async def _on_query(self, msg: Msg) -> None:
         if self.service.is_leader:
-            await answer_query(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1]))
+            await answer_query(msg, self.department, self.render(msg.subject.rsplit(".", 1)[1], msg.data))
 
-    def render(self, what: str) -> bytes:
+    def render(self, what: str, data: bytes = b"") -> bytes:
+        """The answer to query `what`, as JSON."""
         core, now = self._core(), self.service.now()
+        try:
+            queries.decode(data, queries.WhyAsked if what == "why" else queries.AllOfIt)
+        except Malformed as wrong:
+            return refusal("invalid", wrong.message, wrong.field)
         if what == "troubles":
             return msgspec.json.encode(queries.TroublesTold(troubles=troubles(core, now, self._told(now))))
         if what not in ("why", "queue"):
