@@ -443,9 +443,11 @@ def test_the_reference_of_the_interfaces_is_read_on_a_desk_and_on_a_phone(
     assert len(listed & OPERATIONS) == len(OPERATIONS) if name == "index.html" else len(listed) >= len(channels)
     assert not reference.is_wider_than_the_window()
     if (width, name) == (1280, "index.html"):
+        expect(reference.page.get_by_test_id("search-trigger")).to_contain_text("Search")  # not "Loading"
         reference.page.keyboard.press("Control+k")
-        reference.page.locator("input:focus").fill("cancel")
-        expect(reference.page.get_by_text("End a lease.").last).to_be_visible()  # by its path
+        found = reference.page.get_by_test_id("search-dialog")
+        found.locator("input").fill("cancel")
+        expect(found.get_by_text("End a lease.")).to_be_visible()  # by its path
     assert reference.complaints == []
     reference.close()
 
