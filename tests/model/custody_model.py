@@ -439,7 +439,7 @@ class Model:
                             regs,
                             parked[:w] + ((),) + parked[w + 1 :],
                             (w, parked[w]),
-                            env[:6] + (env[6] - 1,),
+                            env[:6] + (env[6] - 1,) + env[7:],
                         ),
                     )
 

@@ -12,7 +12,9 @@ from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 SECONDS_MAX = 60.0
 
 
-@pytest.mark.parametrize("name", ["2-lost-gang", "1-hours", "2-traps"])
+@pytest.mark.parametrize(
+    "name", ["2-lost-gang", "1-hours", "2-traps", pytest.param("2-stale-leader", marks=pytest.mark.long)]
+)
 def test_every_interleaving_is_safe_and_live(name: str) -> None:
     result = explore(Model(**CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
     print(f"{name}: {result['states']} states, {result['edges']} edges")
@@ -20,7 +22,16 @@ def test_every_interleaving_is_safe_and_live(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["void_place_host", "void_release", "latch", "grant_after_clear", "clear_when_empty", "void_terminated"]
+    "name",
+    [
+        "void_place_host",
+        "void_release",
+        "latch",
+        "grant_after_clear",
+        "clear_when_empty",
+        "void_terminated",
+        "journal_before_deploy",
+    ],
 )
 def test_a_rule_taken_out_is_found(name: str) -> None:
     result = explore(Model(**MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
