@@ -2,7 +2,7 @@
 of the interface shows calls in the groups that are named here.
 
 Rules
-  1. A request has the words of its kind: `job.submit` is `submit_job`.  Any other call, and a list, has its method and the words
+  1. A request has the words of its kind: `job.submit` is `submit_job`.  Other calls, and lists, have their method and the words
      of its path, in the singular before a name in braces: `GET /v1/jobs/{job}/files` is `get_job_files`.
   2. Guests' calls leave out what all of them begin with: `get_guest_boot`.
   3. A call's group is the first word of its path.
