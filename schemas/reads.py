@@ -122,7 +122,6 @@ READS: Final = (
     Read(
         path="/v1/jobs", text="Jobs, also those that ended long ago, page by page.", answer=jobs.History, query=_HISTORY
     ),
-    Read(path="/v1/history", text="The same as /v1/jobs.", answer=jobs.History, query=_HISTORY),
     Read(path="/v1/jobs/{job}", text="A job, an element of an array, or an array.", answer=jobs.Job, refuses=(404,)),
     Read(
         path="/v1/leases",

@@ -99,7 +99,7 @@ def _fetch(args: argparse.Namespace) -> tuple[list[dict[str, Any]], str | None]:
     client, found, following = where.operator(), [], args.after
     left = sys.maxsize if args.all else args.limit
     while True:
-        answer = client.get("/v1/history", **asked, limit=min(PAGE, left), after=following)
+        answer = client.get("/v1/jobs", **asked, limit=min(PAGE, left), after=following)
         found += answer["jobs"]
         left, following = left - len(answer["jobs"]), answer["next"]
         if following is None or left <= 0:

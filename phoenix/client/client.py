@@ -256,7 +256,7 @@ class Client:
         chosen |= {"order": "ascending" if ascending else None, "limit": HISTORY_PAGE}
         after: object = None
         while True:
-            answer = await self.get("/v1/history", {**chosen, "after": after}, timeout_s=timeout_s)
+            answer = await self.get("/v1/jobs", {**chosen, "after": after}, timeout_s=timeout_s)
             for row in answers.read_all(Job, answer.get("jobs")):
                 yield row
             after = answer.get("next")

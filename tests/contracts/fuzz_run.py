@@ -86,9 +86,9 @@ def cloud() -> Iterator[Cloud]:
 
 
 KNOWN: Final[Mapping[str, list[str]]] = {
-    "id": ["1", "2", "2_1", "3", "4", "web.1"],
     "job": ["1", "2", "2_1", "3"],
     "lease": ["4"],
+    "unit": ["web.1"],
     "department": ["hpc", "web"],
     "host": ["host000", "host004"],
     "name": ["cpu", "claim", "1", "hpc", "host000"],
@@ -117,7 +117,7 @@ def http(examples: int, seed: int) -> Outcome:
             "unit": ["3"],
             "attempt": ["1"],
             "rank": ["0"],
-            "id": ["tasks"],
+            "launch": ["tasks"],
             "stream": ["stdout"],
         }
         options: dict[str, Any] = {"examples": examples, "seed": seed}

@@ -55,11 +55,10 @@ _RUNS: Final = {
 }
 MEANT: Final[dict[str, dict[str, str]]] = {
     "/v1/jobs": {**_RUNS, "after": "a page's `next`, and no other text"},
-    "/v1/history": {"after": "a page's `next`, and no other text"},
     "/v1/whatif": _RUNS,
     "/v1/leases": {**_RUNS, "start_at|deadline_at|duration_s": "which of two times is later, or than now"},
-    "/v1/leases/{id}/extend": {"lease": "which jobs are leases", "until_at|by_s": "which time is later"},
-    "/v1/leases/{id}/cancel": {"lease": "which jobs are leases"},
+    "/v1/leases/{lease}/extend": {"lease": "which jobs are leases", "until_at|by_s": "which time is later"},
+    "/v1/leases/{lease}/cancel": {"lease": "which jobs are leases"},
     "/v1/departments/{department}/scale": {"department": _KIND, "minimum|exact": "the configuration's maximum"},
     "/v1/departments/{department}/releases": {
         "department": _KIND,
@@ -74,9 +73,9 @@ MEANT: Final[dict[str, dict[str, str]]] = {
         "at": "how old it is",
         ".*": "which of the bodies the name needs",
     },
-    "/v1/jobs/{id}/output": {"id": "an array, whose elements have output"},
-    "/v1/jobs/{id}/files": {"id": "an array, whose elements have files"},
-    "/v1/jobs/{id}/files/{name}": {"id": "an array, whose elements have files"},
+    "/v1/jobs/{job}/output": {"job": "an array, whose elements have output"},
+    "/v1/jobs/{job}/files": {"job": "an array, whose elements have files"},
+    "/v1/jobs/{job}/files/{name}": {"job": "an array, whose elements have files"},
     "/v1/record": {"until": "which time is later"},
     "/v1/billable": {"day": "at which times days begin, and which are over"},
     "/v1/session": {"": "a token or a code, one of them"},

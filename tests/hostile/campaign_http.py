@@ -42,8 +42,8 @@ ASKED: Final = (
     "limit", "since", "until", "department", "user", "state", "by", "points", "after", "follow", "cursor", "name",
 )  # fmt: skip
 BODIES: Final = {
-    "/v1/jobs": "job.submit", "/v1/leases": "lease.create", "/v1/jobs/{id}/cancel": "job.cancel",
-    "/v1/leases/{id}/extend": "lease.extend", "/v1/departments/{department}/scale": "scale.set",
+    "/v1/jobs": "job.submit", "/v1/leases": "lease.create", "/v1/jobs/{job}/cancel": "job.cancel",
+    "/v1/leases/{lease}/extend": "lease.extend", "/v1/departments/{department}/scale": "scale.set",
     "/v1/departments/{department}/releases": "release.deploy", "/v1/hosts/{host}/drain": "host.drain",
     "/v1/departments/{department}/instances/{unit}/report": "instance.report",
 }  # fmt: skip

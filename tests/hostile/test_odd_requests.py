@@ -117,7 +117,7 @@ READS = (
         "/v1/summary",
         "/v1/lending",
         "/v1/usage",
-        "/v1/history",
+        "/v1/jobs",
         "/v1/audit",
         "/v1/billable",
         "/v1/prices",
@@ -272,7 +272,13 @@ async def test_what_is_too_deep_is_answered_400(doors: Doors, door: str, path: s
         (b"\x91" * DEEP, b"\x81\xa1a" * DEEP) if packed else (b"[" * DEEP, b'{"script":' * DEEP, b'{"x":' + b"[" * DEEP)
     ):
         body = body[:4000] if door == "monitor" or "signals" in path else body  # no more is read
-        at = path.replace("{department}", "web").replace("{name}", "cpu").replace("{id}", "1").replace("{host}", "h1")
+        at = (
+            path.replace("{department}", "web")
+            .replace("{name}", "cpu")
+            .replace("{job}", "1")
+            .replace("{lease}", "1")
+            .replace("{host}", "h1")
+        )
         status, told = await doors.ask(
             door, "POST", at.replace("{unit}", "web.1"), "root", body, **{"Content-Type": kind}
         )

@@ -399,7 +399,7 @@ async def test_output_of_a_killed_attempt_ends_with_its_vm(here: House) -> None:
 async def test_arrays_are_read_by_element(here: House) -> None:
     array = await submitted(here, array="1-2")
     status, answer = await call(here, "ann", "GET", f"/v1/jobs/{array}/output")
-    assert (status, answer["field"]) == (422, "id")
+    assert (status, answer["field"]) == (422, "job")
     assert await read(here, f"{array}_2") == (b"", 0, False)
     assert (await call(here, "ann", "GET", f"/v1/jobs/{array}_3/output"))[0] == 404
     done = await submitted(here)

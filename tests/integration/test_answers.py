@@ -155,7 +155,7 @@ def asked(cloud: Cloud) -> dict[str, list[str]]:
         "/v1/billable": [query("/v1/billable", day=exact(time.time() // DAY_S * DAY_S))],
         "/v1/audit": ["/v1/audit", "/v1/audit?after=0&limit=3"],
         "/v1/events": ["/v1/events", "/v1/events?after=3&limit=9"],
-        "/v1/history": ["/v1/history?limit=3", "/v1/history?state=failed"],
+        "/v1/jobs": ["/v1/jobs?limit=3", "/v1/jobs?state=failed"],
     }
     found: dict[str, list[str]] = {}
     for read in READS:
@@ -184,7 +184,7 @@ def test_it_answers_as_the_document_says(cloud: Cloud, read: Read) -> None:
 def test_every_answer_that_has_a_type_was_asked_for_something_that_is_there(cloud: Cloud) -> None:
     """Or the test above would find nothing wrong in nothing."""
     client = reader(cloud)
-    assert {row["state"] for row in client.get("/v1/history")["jobs"]} >= {"completed", "failed", "running", "pending"}
+    assert {row["state"] for row in client.get("/v1/jobs")["jobs"]} >= {"completed", "failed", "running", "pending"}
     assert client.get("/v1/leases")["leases"]
     assert client.get("/v1/lending")["contracts"]
     web = client.get("/v1/departments/web")

@@ -140,7 +140,7 @@ def test_the_types_need_what_the_document_requires_and_nothing_else(typescript: 
 def test_the_package_has_every_operation_and_is_imported_without_a_warning(python: Path) -> None:
     operations = [one["operationId"] for path in DOCUMENT["paths"].values() for one in path.values()]
     package = python / "phoenix-cloud-client" / "phoenix_cloud_client"
-    modules = {path.stem for path in (package / "api" / "default").glob("*.py")} - {"__init__"}
+    modules = {path.stem for path in (package / "api").glob("*/*.py")} - {"__init__"}
     assert modules == {re.sub(r"\W", "_", operation) for operation in operations}
     assert len(modules) == len(operations)
     program = (

@@ -167,7 +167,7 @@ def test_a_spike_is_seen_without_loading_the_page_again(site: Site, opened: Open
 def test_each_step_of_an_array_has_its_own_cause_among_those_decided_together(site: Site, opened: Open) -> None:
     page = opened().enter(site)
     site.cloud.ok("submit", "--wait", "-a", "1-2", "--wrap", "true")
-    job = max((int(row["job"]) for row in site.get("/v1/history")["jobs"]), default=0)
+    job = max((int(row["job"]) for row in site.get("/v1/jobs")["jobs"]), default=0)
     steps = site.get(f"/v1/story/{job}?kind=job")["steps"]
     known = {(step["position"], step["index"]): step for step in steps}
     assert len({position for position, _ in known}) < len(known)  # both elements were placed at once
@@ -186,7 +186,7 @@ def test_each_step_of_an_array_has_its_own_cause_among_those_decided_together(si
 def test_what_a_job_has_used_is_told_and_what_nobody_knows_is_unknown(site: Site, opened: Open) -> None:
     page = opened().enter(site)
     site.cloud.ok("submit", "--wait", "--wrap", "true")
-    over = max(int(row["job"]) for row in site.get("/v1/history")["jobs"])
+    over = max(int(row["job"]) for row in site.get("/v1/jobs")["jobs"])
     page.goto(f"{site.url}/#/job/{over}")
     expect(page.locator("#story dt:text-is('CPU time') + dd")).to_have_text("0 s")
     expect(page.locator("#story dt:text-is('Peak memory') + dd")).to_contain_text("MiB")
@@ -415,7 +415,7 @@ def test_the_reference_of_the_interfaces_is_drawn_within_the_policy(site: Site, 
     packages("redoc")
     reference = Reference(browser, f"{site.url}/api/", 1280)
     reference.page.locator(".menu-content a[href='#/jobs']").click()
-    expect(reference.page.locator(".menu-content a[href='#/jobs/post_v1_jobs']")).to_be_visible()
+    expect(reference.page.locator(".menu-content a[href='#/jobs/submit_job']")).to_be_visible()
     expect(reference.page.get_by_text(site.cloud.status()["http_url"]).first).to_be_attached()
     assert reference.complaints == []
     reference.close()

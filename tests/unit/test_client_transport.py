@@ -268,7 +268,7 @@ NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 QUERIES: list[tuple[str, Callable[[Client], Any]]] = [
     ("/v1/queue", lambda c: c.queue(department="hpc", state="held", user="ann", limit=1)),
     (
-        "/v1/history",
+        "/v1/jobs",
         lambda c: anext(
             c.history(
                 department="hpc", user="ann", state="held", name="*", host="h1", since=NOON, until=0.0, ascending=True

@@ -175,9 +175,9 @@ class Guests:
             route("POST", "checkpoint", self.checkpoints.say, "saves", SAID_MAX_BYTES, job=True),
             route("POST", "launch", self._start_launch, size=SMALL_MAX_BYTES, job=True),
             route("GET", "commands", self._commands),
-            route("POST", "launch/{id}/events", self._add_events, size=SMALL_MAX_BYTES),
-            route("GET", "launch/{id}/events", self._read_events, job=True),
-            route("POST", "launch/{id}/signal", self._signal_launch, size=SMALL_MAX_BYTES, job=True),
+            route("POST", "launch/{launch}/events", self._add_events, size=SMALL_MAX_BYTES),
+            route("GET", "launch/{launch}/events", self._read_events, job=True),
+            route("POST", "launch/{launch}/signal", self._signal_launch, size=SMALL_MAX_BYTES, job=True),
         ]
 
     def applied(self, fact: Fact, broken: tuple[str, ...]) -> None:
@@ -430,7 +430,7 @@ class Guests:
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
         body = decoded(request, guest.body, EventsBody)
         try:
-            self._launches.add_events(guest.life, guest.rank, request.match_info["id"], body)
+            self._launches.add_events(guest.life, guest.rank, request.match_info["launch"], body)
         except Full:
             raise Refused("unavailable", "earlier input has not been read yet: try again later") from None
         return no_content()
@@ -440,13 +440,13 @@ class Guests:
         after = whole(request, "after", AFTER_MAX)
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         guest.turn.leave()
-        found = await self._launches.events(guest.life, request.match_info["id"], after, wait_s)
+        found = await self._launches.events(guest.life, request.match_info["launch"], after, wait_s)
         return reply({"events": found})
 
     async def _signal_launch(self, request: web.Request, guest: Guest) -> web.Response:
         _only_rank_0(guest)
         body = decoded(request, guest.body, SignalBody)
-        self._launches.signal(guest.life, request.match_info["id"], body.signal)
+        self._launches.signal(guest.life, request.match_info["launch"], body.signal)
         return no_content()
 
 

@@ -228,7 +228,7 @@ class HttpDoor:
         async with self._turn(caller, cost_of(kind), len(data)):
             given = _object(request, data)
             named = given.get("jobs", [])
-            jobs = [request.match_info["id"], *named] if isinstance(named, list) else named
+            jobs = [request.match_info["job"], *named] if isinstance(named, list) else named
             asked = _with(kind, given, request, jobs=jobs)
             answer = await self._desk.handle(caller, caller.department, kind, asked)
         if "jobs" not in given and isinstance(answer, r.JobResults) and (error := answer.results[0].error) is not None:
@@ -239,7 +239,7 @@ class HttpDoor:
         return reply(answer)
 
     async def change_lease(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
-        return await self._ask_of(request, caller, caller.department, kind, lease=request.match_info["id"])
+        return await self._ask_of(request, caller, caller.department, kind, lease=request.match_info["lease"])
 
     async def change_department(self, request: web.Request, caller: Caller, kind: str) -> web.Response:
         data = await read_body(request, EXTRA_MAX_BYTES)
@@ -294,7 +294,7 @@ class HttpDoor:
                 ask,
                 headers,
                 caller,
-                request.match_info["id"],
+                request.match_info.get("job") or request.match_info["unit"],
                 request.query.get("attempt"),
             )
 

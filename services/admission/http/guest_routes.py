@@ -124,7 +124,7 @@ ROUTES: Final = (
     _route("POST", "checkpoint", "A checkpoint: the job's work up to now is safe.", CheckpointBody, Saved, job=True),
     _route("GET", "commands", "Commands of phoenix launch for this rank.", answer=Commands, query=(_AFTER, _WAIT)),
     _route("POST", "launch", "Start tasks on all ranks.", LaunchBody, status=202, job=True),
-    _route("POST", "launch/{id}/events", "Output and exit codes of this rank's tasks.", EventsBody),
-    _route("GET", "launch/{id}/events", "The same, of all ranks.", answer=Events, query=(_AFTER, _WAIT), job=True),
-    _route("POST", "launch/{id}/signal", "A signal for all its tasks.", SignalBody, job=True),
+    _route("POST", "launch/{launch}/events", "Output and exit codes of this rank's tasks.", EventsBody),
+    _route("GET", "launch/{launch}/events", "The same, of all ranks.", answer=Events, query=(_AFTER, _WAIT), job=True),
+    _route("POST", "launch/{launch}/signal", "A signal for all its tasks.", SignalBody, job=True),
 )

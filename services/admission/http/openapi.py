@@ -32,6 +32,7 @@ from schemas.times import as_sent
 from services.admission.guests.launch import LAUNCH_ID
 from services.admission.http.guest_routes import BASE, Content, GuestRoute
 from services.admission.http.guest_routes import ROUTES as GUESTS
+from services.admission.http.operations import GROUPS, group, operation_id
 from services.admission.http.routes import ROUTES, Header, Route
 from services.admission.storage.output import STREAMS
 
@@ -71,10 +72,7 @@ def _text(*patterns: str) -> dict[str, Any]:
 _JOB: Final = _text(ids.JOB.pattern, ids.ELEMENT.pattern)
 # Name in a path, and the paths where it means that -> its schema.
 _PATHS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
-    ("id", "/v1/jobs/", _JOB),
-    ("id", "/v1/leases/", _text(ids.JOB.pattern)),
-    ("id", "/v1/instances/", _text(ids.INSTANCE.pattern)),
-    ("id", BASE, _text(LAUNCH_ID)),
+    ("launch", BASE, _text(LAUNCH_ID)),
     ("department", "/", _text(ids.DEPARTMENT.pattern)),
     ("host", "/", _text(ids.HOST.pattern)),
     ("unit", BASE, _text(ids.JOB.pattern, ids.ELEMENT.pattern, ids.INSTANCE.pattern)),
@@ -132,6 +130,7 @@ def _document() -> dict[str, Any]:
         },
         "servers": [{"url": "/", "description": "The address from which this document comes."}],
         "security": [{"bearer": []}],
+        "tags": [{"name": name, "description": text} for name, text in GROUPS.items()],
         "paths": paths,
         "components": {
             "securitySchemes": {
@@ -196,9 +195,13 @@ def used(paths: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _named(method: str, path: str, kind: str = "") -> dict[str, Any]:
+    return {"operationId": operation_id(method, path, kind), "tags": [group(path)]}
+
+
 def _operation(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {
-        "operationId": f"{route.method.lower()}{route.path.replace('/', '_').replace('{', '').replace('}', '')}",
+        **_named(route.method, route.path, route.kind),
         "summary": route.text,
         "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {str(route.status): _answer(route), **_errors(*(_ERRORS if route.token else _WITHOUT_TOKEN))},
@@ -226,7 +229,7 @@ def _read(read: Read) -> dict[str, Any]:
     refused = _errors(*dict.fromkeys((*_OF_READS, *read.refuses, *((404,) if named else ()))))
     body = {} if read.body is None else {"requestBody": {"required": True, **_content(read.body)}}
     return {
-        "operationId": f"{read.method.lower()}{re.sub(r'[/{}]+', '_', read.path).rstrip('_')}",
+        **_named(read.method, read.path),
         "summary": read.text,
         "parameters": _in_path(read.path) + [_in_query(parameter) for parameter in read.query],
         "responses": {"200": {"description": "done", "content": {read.content: {"schema": _shown(read)}}}, **refused},
@@ -255,7 +258,7 @@ def _guests(route: GuestRoute) -> dict[str, Any]:
     """A call of a VM's guest, or of its job."""
     answer = _content(route.answer) if route.answer is not None else {}
     found: dict[str, Any] = {
-        "operationId": f"guest_{route.method.lower()}_{re.sub(r'[/{}]+', '_', route.path.removeprefix(BASE)).strip('_')}",
+        **_named(route.method, route.path),
         "summary": route.text,
         "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {

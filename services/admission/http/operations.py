@@ -34,7 +34,6 @@ _GROUP_OF: Final = {  # first words that are no groups
     "whatif": "jobs",
     "queue": "jobs",
     "starts": "jobs",
-    "history": "jobs",
     "story": "why",
     "billable": "usage",
     "prices": "usage",

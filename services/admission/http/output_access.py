@@ -79,7 +79,7 @@ async def locate(
         raise Refused(
             "invalid",
             f"{unit[:64]!r} is no job: 17, or 17_3 for an element of an array; nor an instance: web.7",
-            "id",
+            "job",
         )
     number = _attempt(attempt)
     job = core.job(unit)
@@ -88,10 +88,10 @@ async def locate(
         _check(caller, unit, job.dept, job.user)
         if unit == job_of(unit) and job.is_array:
             first = job.array[0] if job.array else 1
-            raise Refused("invalid", f"{unit} is an array: name an element, for example {unit}_{first}", "id")
+            raise Refused("invalid", f"{unit} is an array: name an element, for example {unit}_{first}", "job")
         if core.unit(unit) is None:
             if job.left:
-                raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "id")
+                raise Refused("unknown", f"job {job_of(unit)} has no element {unit}", "job")
             # its units are forgotten, not its output
             answer = await _ask_monitor(session, monitor, headers, caller, unit)
     else:
@@ -112,16 +112,16 @@ def _instance(core: AdmissionCore, caller: Caller, unit: str, attempt: int | Non
     """Rule 4."""
     dept, number = instance_parts(unit)
     if not may_see(caller, dept) or not 0 < number <= core.custody.state.instance_last.get(dept, 0):
-        raise Refused("unknown", f"there is no instance {unit}", "id")
+        raise Refused("unknown", f"there is no instance {unit}", "unit")
     known = core.unit(unit)
     return Readable(unit, attempt or (known.attempt if known is not None else 1), attempt or 1)
 
 
 def _check(caller: Caller, unit: str, dept: str, user: str | None) -> None:
     if not may_see(caller, dept):
-        raise Refused("unknown", f"there is no job {unit}", "id")
+        raise Refused("unknown", f"there is no job {unit}", "job")
     if caller.role == "user" and user != caller.user:
-        raise Refused("denied", f"job {unit} is {user}'s: its owner or a manager of {dept} may read its output", "id")
+        raise Refused("denied", f"job {unit} is {user}'s: its owner or a manager of {dept} may read its output", "job")
 
 
 def _attempt(text: str | None) -> int | None:
@@ -143,7 +143,7 @@ async def _ask_monitor(
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
         raise Refused("unavailable", "the monitor, which keeps old jobs, does not answer: try again") from error
     if status != 200:
-        raise Refused("unknown", f"there is no job {unit}", "id")
+        raise Refused("unknown", f"there is no job {unit}", "job")
     told = _job_in(content)
     _check(caller, unit, str(told.get("department") or told.get("dept") or caller.department), _text(told.get("user")))
     return told

@@ -85,15 +85,15 @@ ROUTES: Final = (
             Parameter(name="department", text="the job's department; default: the caller's own", pattern=_DEPARTMENT),
         ),
     ),
-    Route(method="POST", path="/v1/jobs/{id}/cancel", handler="change_job", kind="job.cancel", text="Cancel a job."),
+    Route(method="POST", path="/v1/jobs/{job}/cancel", handler="change_job", kind="job.cancel", text="Cancel a job."),
     Route(
         method="POST",
-        path="/v1/jobs/{id}/hold",
+        path="/v1/jobs/{job}/hold",
         handler="change_job",
         kind="job.hold",
         text="Hold a job: it does not start.",
     ),
-    Route(method="POST", path="/v1/jobs/{id}/release", handler="change_job", kind="job.release", text="Lift a hold."),
+    Route(method="POST", path="/v1/jobs/{job}/release", handler="change_job", kind="job.release", text="Lift a hold."),
     Route(
         method="POST",
         path="/v1/leases",
@@ -106,13 +106,17 @@ ROUTES: Final = (
     ),
     Route(
         method="POST",
-        path="/v1/leases/{id}/extend",
+        path="/v1/leases/{lease}/extend",
         handler="change_lease",
         kind="lease.extend",
         text="Let a lease last longer.",
     ),
     Route(
-        method="POST", path="/v1/leases/{id}/cancel", handler="change_lease", kind="lease.cancel", text="End a lease."
+        method="POST",
+        path="/v1/leases/{lease}/cancel",
+        handler="change_lease",
+        kind="lease.cancel",
+        text="End a lease.",
     ),
     Route(
         method="POST",
@@ -172,7 +176,7 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
-        path="/v1/jobs/{id}/output",
+        path="/v1/jobs/{job}/output",
         handler="output",
         text="A job's output from an offset on; headers Phoenix-Offset (the next one), Phoenix-End, Phoenix-Attempt, "
         "Phoenix-Began (the attempt that began this output: one that was suspended and resumed continues it); "
@@ -189,7 +193,7 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
-        path="/v1/instances/{id}/output",
+        path="/v1/instances/{unit}/output",
         handler="output",
         text="The end of what an instance of a web department wrote, as a job's output; also after the instance has ended.",
         query=(
@@ -208,14 +212,14 @@ ROUTES: Final = (
     ),
     Route(
         method="GET",
-        path="/v1/jobs/{id}/files",
+        path="/v1/jobs/{job}/files",
         handler="files",
         text="The files stored for a job: name and size.",
         query=(_ATTEMPT,),
     ),
     Route(
         method="GET",
-        path="/v1/jobs/{id}/files/{name}",
+        path="/v1/jobs/{job}/files/{name}",
         handler="file",
         text="One stored file.",
         query=(_ATTEMPT,),

@@ -1,4 +1,4 @@
-"""`GET /v1/history`: jobs since the beginning, by filter, page by page.
+"""`GET /v1/jobs`: jobs since the beginning, by filter, page by page.
 
 Rules
   1. A department's people see their department's jobs, operators all of them (`access`).
@@ -26,7 +26,7 @@ class HistoryReads:
         self.access, self.history, self.now = access, history, now
 
     def routes(self) -> list[web.RouteDef]:
-        return [web.get("/v1/history", self.jobs), web.get("/v1/jobs", self.jobs)]
+        return [web.get("/v1/jobs", self.jobs)]
 
     async def jobs(self, request: web.Request) -> web.Response:
         asked = Filter(

@@ -16,13 +16,9 @@ from typing import Any
 
 import httpx
 from phoenix_cloud_client import AuthenticatedClient, models
-from phoenix_cloud_client.api.default import (
-    get_v1_events,
-    get_v1_jobs_job,
-    get_v1_why_name,
-    post_v1_jobs,
-    post_v1_jobs_id_release,
-)
+from phoenix_cloud_client.api.events import get_events
+from phoenix_cloud_client.api.jobs import get_job, release_job, submit_job
+from phoenix_cloud_client.api.why import get_why
 
 ANSWER_S = 30.0
 AGAIN_S = 0.5
@@ -43,24 +39,24 @@ def granted(answer: Any) -> Any:
 def submit(client: AuthenticatedClient, argv: list[str]) -> str:
     # A request that is repeated with the same id is granted once.
     body = models.JobSubmit(argv=argv, held=True, request=str(uuid.uuid4()))
-    submitted: models.Submitted = granted(post_v1_jobs.sync(client=client, body=body))
+    submitted: models.Submitted = granted(submit_job.sync(client=client, body=body))
     return submitted.job
 
 
 def why(client: AuthenticatedClient, name: str) -> list[str]:
-    explained: models.Explanation = granted(get_v1_why_name.sync(name, client=client))
+    explained: models.Explanation = granted(get_why.sync(name, client=client))
     return explained.sentences
 
 
 def release(client: AuthenticatedClient, job: str) -> None:
-    done: models.JobResults = granted(post_v1_jobs_id_release.sync(job, client=client))
+    done: models.JobResults = granted(release_job.sync(job, client=client))
     for result in done.results:
         granted(result.error)
 
 
 def ended(client: AuthenticatedClient, job: str) -> models.Job:
     while True:
-        found: models.Job = granted(get_v1_jobs_job.sync(job, client=client))
+        found: models.Job = granted(get_job.sync(job, client=client))
         if found.ended_at is not None:
             return found
         time.sleep(AGAIN_S)
@@ -71,7 +67,7 @@ def events(client: AuthenticatedClient, last: str) -> Iterator[models.Event]:
     again.  The generator has no streams: the request is the one that it makes, the stream is httpx's."""
     position, index = map(int, last.split(".")) if last else (0, -1)
     while True:
-        request = get_v1_events._get_kwargs(after=max(0, position - 1), follow=True)
+        request = get_events._get_kwargs(after=max(0, position - 1), follow=True)
         try:
             with client.get_httpx_client().stream(**request, timeout=httpx.Timeout(ANSWER_S, read=SILENCE_S)) as answer:
                 if answer.status_code != httpx.codes.OK:  # 410: some are not kept any more

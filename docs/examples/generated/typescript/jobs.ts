@@ -44,7 +44,7 @@ async function why(name: string): Promise<string[]> {
 }
 
 async function release(id: string): Promise<void> {
-  const { results } = granted(await phoenix.POST("/v1/jobs/{id}/release", { params: { path: { id } } }));
+  const { results } = granted(await phoenix.POST("/v1/jobs/{job}/release", { params: { path: { job: id } } }));
   for (const { error } of results) if (error) throw new Refused(error);
 }
 
