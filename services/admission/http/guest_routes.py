@@ -108,9 +108,9 @@ ROUTES: Final = (
     _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
     _route("PUT", "files/{name}", "Store a file of the job.", "bytes"),
     _route("POST", "report", "The script's exit; with stay: the VM waits for another job.", ReportBody, Acknowledged),
-    _route("POST", "usage", "An instance: how busy its cores were, and its health; about once a second.", GuestUsage),
+    _route("POST", "usage", "How busy an instance's cores were, and its health; about once a second.", GuestUsage),
     _route("POST", "used", "A job's usage since its VM began; sent at intervals, and once at the end.", JobUsage),
-    _route("POST", "ended", "An instance: how its program has ended by itself.", EndedBody),
+    _route("POST", "ended", "How an instance's program has ended by itself.", EndedBody),
     _route(
         "POST",
         "next",

@@ -199,10 +199,16 @@ def _named(method: str, path: str, kind: str = "") -> dict[str, Any]:
     return {"operationId": operation_id(method, path, kind), "tags": [group(path)]}
 
 
+def _described(text: str) -> dict[str, str]:
+    """What a call is for: its first words as the summary, and all of them if there are more."""
+    summary = re.split(r"[.:;](?= |$)", text, maxsplit=1)[0]
+    return {"summary": summary} if len(summary) >= len(text) - 1 else {"summary": summary, "description": text}
+
+
 def _operation(route: Route) -> dict[str, Any]:
     found: dict[str, Any] = {
         **_named(route.method, route.path, route.kind),
-        "summary": route.text,
+        **_described(route.text),
         "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {str(route.status): _answer(route), **_errors(*(_ERRORS if route.token else _WITHOUT_TOKEN))},
     }
@@ -230,7 +236,7 @@ def _read(read: Read) -> dict[str, Any]:
     body = {} if read.body is None else {"requestBody": {"required": True, **_content(read.body)}}
     return {
         **_named(read.method, read.path),
-        "summary": read.text,
+        **_described(read.text),
         "parameters": _in_path(read.path) + [_in_query(parameter) for parameter in read.query],
         "responses": {"200": {"description": "done", "content": {read.content: {"schema": _shown(read)}}}, **refused},
         **body,
@@ -259,7 +265,7 @@ def _guests(route: GuestRoute) -> dict[str, Any]:
     answer = _content(route.answer) if route.answer is not None else {}
     found: dict[str, Any] = {
         **_named(route.method, route.path),
-        "summary": route.text,
+        **_described(route.text),
         "parameters": _in_path(route.path) + [_in_query(parameter) for parameter in route.query],
         "responses": {
             str(route.status): {"description": "done", **answer},
