@@ -144,8 +144,8 @@ ROUTES: Final = (
         path="/v1/hosts/{host}/drain",
         handler="change_host",
         kind="host.drain",
-        text="Take a host out of use: as cordon, and instances are replaced elsewhere first; at the deadline, if any, remaining "
-        "work is ended.",
+        text="Take a host out of use: as cordon, and instances are replaced elsewhere first; at the deadline, if any, "
+        "remaining work is ended.",
     ),
     Route(
         method="POST",
