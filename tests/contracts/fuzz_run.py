@@ -87,8 +87,8 @@ def cloud() -> Iterator[Cloud]:
 
 KNOWN: Final[Mapping[str, list[str]]] = {
     "job": ["1", "2", "2_1", "3"],
-    "lease": ["4"],
-    "unit": ["web.1"],
+    "lease": ["4", "1"],
+    "unit": ["web.1", "web.2"],
     "department": ["hpc", "web"],
     "host": ["host000", "host004"],
     "name": ["cpu", "claim", "1", "hpc", "host000"],
@@ -113,10 +113,10 @@ def http(examples: int, seed: int) -> Outcome:
     found = Outcome()
     with cloud() as made:
         url, monitor = made.status()["http_url"], made.status()["monitor_url"]
-        job: dict[str, list[str]] = {
+        job: dict[str, list[Any]] = {
             "unit": ["3"],
-            "attempt": ["1"],
-            "rank": ["0"],
+            "attempt": [1],
+            "rank": [0],
             "launch": ["tasks"],
             "stream": ["stdout"],
         }
@@ -125,7 +125,8 @@ def http(examples: int, seed: int) -> Outcome:
         found.join(fuzz(document(), url, {}, known=KNOWN, only=f"{OTHERS}|{GUESTS}", **{**fuzzing, "examples": 1}))
         for user in ("alice", "wendy"):
             found.join(fuzz(document(), url, tokens(made, user), known=KNOWN, only=OTHERS, **fuzzing))
-        found.join(fuzz(document(), url, guest(made, "3"), known=job, only=GUESTS, phases=PHASES, **options))
+        for part in (f"{GUESTS}.*(?<!report)$", f"{GUESTS}.*report$"):  # a report ends the attempt
+            found.join(fuzz(document(), url, guest(made, "3"), known=job, only=part, phases=PHASES, **options))
         oscar = tokens(made, "oscar")
         found.join(fuzz(document(), monitor, oscar, only=MONITORS, phases=PHASES, **options))
         found.join(fuzz(document(), url, oscar, only=DEAR, **fuzzing))

@@ -38,6 +38,8 @@ STREAM_S: Final = 0.3  # of a stream, which never ends by itself
 ANSWER_S: Final = 60.0
 LINES: Final = 50  # of an answer that are compared
 PHASES: Final = ("examples", "coverage", "fuzzing")
+ACCEPTED: Final = ["2xx", "401", "403", "404", "409", "410", "413", "429", "503"]  # of data that is allowed
+REJECTED: Final = ["400", "401", "403", "404", "405", "409", "410", "413", "422", "429", "503"]  # of data that is not
 EXPECTED: Final = ["2xx", "3xx", "4xx", "503"]
 
 # Path -> fields of refusals (400, 422) of data that the document allows: what no JSON Schema can say.
@@ -79,6 +81,15 @@ MEANT: Final[dict[str, dict[str, str]]] = {
     "/v1/record": {"until": "which time is later"},
     "/v1/billable": {"day": "at which times days begin, and which are over"},
     "/v1/session": {"": "a token or a code, one of them"},
+    **{
+        f"/v1/guest/{{unit}}/{{attempt}}/{{rank}}/{call}": {"unit": "whether it is a job or an instance"}
+        for call in ("ended", "usage", "used", "files/{name}")
+    },
+    "/v1/guest/{unit}/{attempt}/{rank}/output/{stream}": {"offset": "how much came before"},
+    "/v1/guest/{unit}/{attempt}/{rank}/launch": {
+        "tasks": "how many cores the job has",
+        "argv|environment": "their length",
+    },
 }
 _MEANT: Final = "x-meant"  # in the document, for the hook
 WHOLE: Final = "a whole number is wanted, not a fraction or an exponent"  # JSON Schema takes 2.0 for one
@@ -130,14 +141,14 @@ def fuzz(
     examples: int,
     phases: tuple[str, ...] = PHASES,
     seed: int = 1,
-    known: Mapping[str, list[str]] | None = None,
+    known: Mapping[str, list[Any]] | None = None,
     only: str = "",
     meant: Mapping[str, Mapping[str, str]] = MEANT,
     line: Callable[[str], str] = str,
 ) -> Outcome:
     """`tokens`: by security scheme of the document; without any, requests have none.  `known`: name of a path parameter ->
-    values that there are, of which most requests have one.  `only`: a regular expression of paths.  `meant`: as `MEANT`;
-    `line`: what is shown of a curl line."""
+    values that there are, of which most requests have one, and all if it is the only one.  `only`: a regular expression of
+    paths.  `meant`: as `MEANT`; `line`: what is shown of a curl line."""
     config = _config(url, tokens, examples, phases, seed, known or {})
     schema = schemathesis.openapi.from_dict({**_whole(document), _MEANT: meant}, config=config)
     found = Outcome(line)
@@ -164,9 +175,10 @@ def _config(
     examples: int,
     phases: tuple[str, ...],
     seed: int,
-    known: Mapping[str, list[str]],
+    known: Mapping[str, list[Any]],
 ) -> SchemathesisConfig:
-    named = {name: {"values": values} for name, values in known.items()}
+    named = {name: {"values": values} for name, values in known.items() if len(values) > 1}
+    pinned = {f"path.{name}": values[0] for name, values in known.items() if len(values) == 1}
     return SchemathesisConfig.from_dict({
         "base-url": url,
         "seed": seed,
@@ -185,9 +197,13 @@ def _config(
         "cache": {"enabled": False},
         "warnings": False,
         "phases": {name: {"enabled": name in phases} for name in (*PHASES, "stateful")},
-        "checks": {"not_a_server_error": {"expected-statuses": EXPECTED}},
+        "checks": {
+            "not_a_server_error": {"expected-statuses": EXPECTED},
+            "positive_data_acceptance": {"expected-statuses": ACCEPTED},
+            "negative_data_rejection": {"expected-statuses": REJECTED},
+        },
         "dictionaries": named,
-        "parameters": {f"path.{name}": {"dictionary": name, "probability": 0.8} for name in named},
+        "parameters": {f"path.{name}": {"dictionary": name, "probability": 0.8} for name in named} | pinned,
     })  # fmt: skip
 
 

@@ -101,4 +101,4 @@ def test_every_request_made_from_the_document_is_answered_as_it_says() -> None:
     asked = {f"{method.upper()} {path}" for path, item in fuzz_run.document()["paths"].items() for method in item}
     assert found.answers.keys() == asked
     granted = {operation for operation, statuses in found.answers.items() if any(200 <= one < 300 for one in statuses)}
-    assert len(granted) > 2 * len(asked) // 3, sorted(asked - granted)
+    assert len(granted) > len(asked) // 2, sorted(asked - granted)

@@ -346,6 +346,7 @@ class HttpDoor:
             await self._outputs.news.wait(stream.unit, left_s)
 
     async def files(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        _refuse_instance(request)
         found = await self._readable(request, caller)
         listed = await self._files.list(found.unit, found.stored)
         files = [{"name": name, "size": size} for name, size in listed.items()]
@@ -353,6 +354,7 @@ class HttpDoor:
         return reply({"attempt": found.attempt, "files": files, **removed})
 
     async def file(self, request: web.Request, caller: Caller, _kind: str) -> web.Response:
+        _refuse_instance(request)
         found = await self._readable(request, caller)
         name = request.match_info["name"]
         data = await self._files.get(found.unit, found.stored, name)
@@ -485,6 +487,12 @@ def _pattern(path: str) -> str:
 def _object(request: web.Request, data: bytes) -> dict[str, object]:
     """The body's members; none of an empty one.  Raises `HttpError` 400 if it is no object."""
     return decoded(request, data, dict[str, object])
+
+
+def _refuse_instance(request: web.Request) -> None:
+    """Raises `Refused`: only jobs keep files."""
+    if is_instance(request.match_info["job"]):
+        raise Refused("invalid", f"{request.match_info['job'][:NAME_MAX]!r} is no job: instances keep no files", "job")
 
 
 def _refuse_another(given: dict[str, object], named: dict[str, str]) -> None:

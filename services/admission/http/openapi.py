@@ -72,6 +72,7 @@ def _text(*patterns: str) -> dict[str, Any]:
 _JOB: Final = _text(ids.JOB.pattern, ids.ELEMENT.pattern)
 # Name in a path, and the paths where it means that -> its schema.
 _PATHS: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    ("job", "/v1/jobs/{job}/output", _text(ids.JOB.pattern, ids.ELEMENT.pattern, ids.INSTANCE.pattern)),
     ("launch", BASE, _text(LAUNCH_ID)),
     ("department", "/", _text(ids.DEPARTMENT.pattern)),
     ("host", "/", _text(ids.HOST.pattern)),
@@ -275,8 +276,13 @@ def _guests(route: GuestRoute) -> dict[str, Any]:
         "security": [{"guest": []}, *([{"job": []}] if route.job else [])],
     }
     if route.body is not None:
-        found["requestBody"] = {"required": True, **_content(route.body)}
+        found["requestBody"] = {"required": _has_to_be(route.body), **_content(route.body)}
     return found
+
+
+def _has_to_be(content: Content) -> bool:
+    """Without a body a file is empty, and a struct has its defaults."""
+    return isinstance(content, type) and any(field.required for field in msgspec.structs.fields(content))
 
 
 def _content(content: Content) -> dict[str, Any]:

@@ -114,6 +114,8 @@ def _instance(core: AdmissionCore, caller: Caller, unit: str, attempt: int | Non
     if not may_see(caller, dept) or not 0 < number <= core.custody.state.instance_last.get(dept, 0):
         raise Refused("unknown", f"there is no instance {unit}", "unit")
     known = core.unit(unit)
+    if known is not None and (attempt or 0) > known.attempt:
+        raise Refused("unknown", f"attempt: {unit} has had {known.attempt}", "attempt")
     return Readable(unit, attempt or (known.attempt if known is not None else 1), attempt or 1)
 
 
