@@ -107,7 +107,7 @@ def waiting(world: World) -> list[str]:
     """Whose jobs wait, in order, at a moment that is one of the order's."""
     assert world.now % 10 == 0
     core(world).view.jobs.ranked(world.now)
-    return [core(world).state.jobs[entry["unit"]].user for entry in queue_view(core(world))]
+    return [core(world).state.jobs[entry.unit].user for entry in queue_view(core(world)).queue]
 
 
 def claimants(ann_s: float, pause_s: float, bob_s: float, **settings_: Any) -> World:

@@ -270,7 +270,7 @@ def test_who_has_used_less_goes_first_and_why_says_so() -> None:
     assert told[because.Priority]["user"] == "bob"
     assert 0.30 < told[because.Priority]["used"] < 0.34
     assert told[because.Priority]["share"] == 0.3333
-    assert [entry["unit"] for entry in queue_view(core(world))] == [second, first]
+    assert [entry.unit for entry in queue_view(core(world)).queue] == [second, first]
     world.report("3")
     world.settle()
     assert world.states()[second] == "open"
@@ -304,7 +304,7 @@ def test_age_overtakes_at_a_moment_and_the_core_wakes_for_it() -> None:
     world.now += 450
     assert world.submit(user="ann", cores=4) == large
     world.settle()
-    assert [entry["unit"] for entry in queue_view(core(world))] == [old, large]  # 400 + 125 points against 500
+    assert [entry.unit for entry in queue_view(core(world)).queue] == [old, large]  # 400 + 125 points against 500
     assert core(world).wake_at() % 100 == 0
     assert 0 < core(world).wake_at() - world.now <= 100
 
@@ -334,7 +334,7 @@ def test_a_job_does_not_grow_older_while_it_is_held_or_waits_for_another() -> No
     world.begin(first)
     world.now += 7
     core(world).view.jobs.ranked(world.now)
-    assert [(entry["unit"], entry["priority"]) for entry in queue_view(core(world))] == [
+    assert [(entry.unit, entry.priority) for entry in queue_view(core(world)).queue] == [
         (plain, 157),
         (kept, 57),
         (after, 7),
@@ -373,12 +373,12 @@ def test_a_new_setting_counts_at_once() -> None:
     config = cloud(batch("hpc", order="multi-factor", multi_factor=MultiFactor(weight_size=1e6)))
     world.write("provisioner", f.ConfigAdopted(cloud="c1", custody_rules=world.custody.state.rules, config=config))
     core(world).view.jobs.ranked(world.now)
-    assert [entry["unit"] for entry in queue_view(core(world))] == [large, small]
+    assert [entry.unit for entry in queue_view(core(world)).queue] == [large, small]
     world.write(
         "provisioner", f.ConfigAdopted(cloud="c1", custody_rules=world.custody.state.rules, config=cloud(batch("hpc")))
     )
     core(world).view.jobs.ranked(world.now)
-    assert [entry["unit"] for entry in queue_view(core(world))] == [small, large]
+    assert [entry.unit for entry in queue_view(core(world)).queue] == [small, large]
 
 
 DECIDE_MAX_S = 0.010  # measured: 0.1 ms
