@@ -33,17 +33,17 @@ def run(args: argparse.Namespace) -> int:
         printing.json({"instance": args.unit, stream: answer.body.decode(errors="replace")})
         return 0
     wrote = tail.Wrote()
-    tail.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow, wrote)
+    tail.follow(client, lambda offset, wait_s: _path(args, offset, wait_s), args.follow, wrote)
     if not wrote.size:
         print("(nothing was written)", file=sys.stderr)
     return 0
 
 
-def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
+def _path(args: argparse.Namespace, offset: int, wait_s: int | None) -> str:
     kind = "instances" if "." in args.unit else "jobs"
     return query(
         f"/v1/{kind}/{args.unit}/output",
         stream="stderr" if args.stderr else "stdout",
         offset=offset,
-        follow_s=follow_s,
+        wait_s=wait_s,
     )

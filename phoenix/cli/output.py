@@ -62,19 +62,19 @@ def run(args: argparse.Namespace) -> int:
     return _print(client, args)
 
 
-def _path(args: argparse.Namespace, offset: int, follow_s: int | None) -> str:
+def _path(args: argparse.Namespace, offset: int, wait_s: int | None) -> str:
     return query(
         f"/v1/jobs/{args.job}/output",
         stream="stderr" if args.stderr else "stdout",
         rank=args.rank,
         attempt=args.attempt,
         offset=offset,
-        follow_s=follow_s,
+        wait_s=wait_s,
     )
 
 
 def _print(client: Client, args: argparse.Namespace) -> int:
-    ended = tail.follow(client, lambda offset, follow_s: _path(args, offset, follow_s), args.follow)
+    ended = tail.follow(client, lambda offset, wait_s: _path(args, offset, wait_s), args.follow)
     if not ended:
         print(f"phoenix: job {args.job} is not over: more may come (--follow waits for it)", file=sys.stderr)
     return 0

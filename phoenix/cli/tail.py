@@ -22,7 +22,7 @@ class Wrote:
 
 
 def follow(client: Client, path: Callable[[int, int | None], str], on: bool, wrote: Wrote | None = None) -> bool:
-    """Print parts of the stream at `path(offset, follow_s)` until its end, or, unless it goes `on`, what there is now.
+    """Print parts of the stream at `path(offset, wait_s)` until its end, or, unless it goes `on`, what there is now.
     True if that was the end."""
     offset = 0
     while True:

@@ -197,7 +197,7 @@ class Output:
             pause_s = min(PENDING_MAX_S, pause_s * 1.5)
 
     async def _ask(self, offset: int, *, hold_s: float | None = None, attempt: str | None = None) -> Answer:
-        values = {**self._values, "offset": offset or None, "follow_s": hold_s}
+        values = {**self._values, "offset": offset or None, "wait_s": hold_s}
         if attempt is not None:
             values["attempt"] = attempt
         timeout_s = None if hold_s is None else hold_s + self._transport.timeout_s

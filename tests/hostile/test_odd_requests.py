@@ -82,7 +82,7 @@ NAMES = (
         "attempt",
         "offset",
         "follow",
-        "follow_s",
+        "wait_s",
     ),
     *(
         "rank",

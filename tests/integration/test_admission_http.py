@@ -327,13 +327,13 @@ async def test_output_is_followed_to_its_end(here: House) -> None:
     await here.place(job)
     guest = here.guest(job)
     await guest.began()
-    follower = asyncio.create_task(read(here, job, follow_s=20))
+    follower = asyncio.create_task(read(here, job, wait_s=20))
     assert (await guest.call("PUT", "output/stdout?offset=0", b"hello "))[0] == 204
     assert await follower == (b"hello ", 6, False)
-    follower = asyncio.create_task(read(here, job, offset=6, follow_s=20))
+    follower = asyncio.create_task(read(here, job, offset=6, wait_s=20))
     assert (await guest.call("PUT", "output/stdout?offset=6", b"world"))[0] == 204
     assert await follower == (b"world", 11, False)
-    follower = asyncio.create_task(read(here, job, offset=11, follow_s=20))
+    follower = asyncio.create_task(read(here, job, offset=11, wait_s=20))
     await asyncio.sleep(0)
     assert await guest.report(0) == 200
     assert await follower == (b"", 11, True)
@@ -346,7 +346,7 @@ async def test_output_of_a_rank_or_an_attempt_that_there_is_not_is_refused_and_n
     alone, wide = await submitted(here), await submitted(here, nodes=2)
     for job, query, field, told in (
         (alone, "rank=1", "rank", f"rank: {alone} has one rank, 0"),
-        (alone, "rank=7&follow_s=9", "rank", f"rank: {alone} has one rank, 0"),
+        (alone, "rank=7&wait_s=9", "rank", f"rank: {alone} has one rank, 0"),
         (wide, "rank=2", "rank", f"rank: {wide} has 2 ranks, 0 to 1"),
         (alone, "attempt=1", "attempt", f"attempt: {alone} has had 0"),
     ):
@@ -366,7 +366,7 @@ async def test_a_large_output_comes_whole(here: House) -> None:
         assert (await here.guest(job).call("PUT", f"output/stdout?offset={n * len(part)}", part))[0] == 204
     assert await read(here, job) == (part * 6, 6 * len(part), False)
     assert await read(here, job, offset=len(part) + 7) == (part[7:] + part * 4, 6 * len(part), False)
-    assert await read(here, job, offset=5, follow_s=1) == ((part * 5)[5 : 5 + (4 << 20)], 5 + (4 << 20), False)
+    assert await read(here, job, offset=5, wait_s=1) == ((part * 5)[5 : 5 + (4 << 20)], 5 + (4 << 20), False)
     assert await read(here, job, offset=1 << 30) == (b"", 1 << 30, False)
 
 

@@ -455,7 +455,7 @@ async def test_output_is_followed_over_broken_connections_to_the_end_of_the_job(
     async with calling(*script, state("completed", attempt=1)) as (client, server):
         assert await written(client) == b"one two"
     assert [("offset=4" in asked.path) for asked in server.asked] == [False, False, True, True, False]
-    assert all("stream=stdout" in asked.path and "follow_s=20" in asked.path for asked in server.asked[:4])
+    assert all("stream=stdout" in asked.path and "wait_s=20" in asked.path for asked in server.asked[:4])
 
 
 async def test_a_job_that_is_queued_again_writes_from_the_beginning() -> None:

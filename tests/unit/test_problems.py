@@ -120,7 +120,7 @@ def route(path: str) -> Route:
     ("path", "query", "field", "told"),
     [
         ("/v1/jobs/{job}/output", "steam=stderr", "steam", "steam: there is no such parameter; did you mean stream?"),
-        ("/v1/jobs/{job}/output", "stream=stderr&fro=1", "fro", "; known: stream, rank, attempt, offset, follow_s"),
+        ("/v1/jobs/{job}/output", "stream=stderr&fro=1", "fro", "; known: stream, rank, attempt, offset, wait_s"),
         ("/v1/jobs", "departmet=hpc", "departmet", "; did you mean department?"),
         ("/v1/store", "department=hpc", "department", "there is no such parameter"),
         ("/healthz", "x", "x", "there is no such parameter"),

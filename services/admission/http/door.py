@@ -55,8 +55,8 @@ from services.admission.commands.dispatcher import Desk
 from services.admission.commands.request_audit import Gate
 from services.admission.core.admission import AdmissionCore
 from services.admission.http.output_access import RANKS_MAX, Readable, locate
-from services.admission.http.routes import FOLLOW_MAX_S as FOLLOW_ASKED_MAX_S
 from services.admission.http.routes import OFFSET_MAX, ROUTES, Route
+from services.admission.http.routes import WAIT_MAX_S as WAIT_ASKED_MAX_S
 from services.admission.storage.output import STREAMS, Files, Outputs, StreamId
 from services.admission.storage.quotas import Shares
 from services.admission.storage.removed import Removed
@@ -69,7 +69,7 @@ from services.runtime.http.body_budget import Held, Room
 from services.runtime.http.server import is_known
 from services.runtime.request_queue import NOBODY, Turn, Turns
 
-FOLLOW_MAX_S: Final = 25.0
+WAIT_MAX_S: Final = 25.0
 EXTRA_MAX_BYTES: Final = 4 << 20  # of a submission, beside script and inputs: arguments, environment, JSON's escapes
 LARGE_BYTES: Final = 1 << 20
 LARGE_MAX: Final = 4  # submissions with large bodies that are decoded and stored at once; others wait, with theirs read
@@ -303,7 +303,7 @@ class HttpDoor:
         if name not in STREAMS:
             raise wrong_parameter("stream", "stdout or stderr")
         rank, offset = whole(request, "rank", RANKS_MAX - 1), whole(request, "offset", OFFSET_MAX)
-        follow_s = min(number(request, "follow_s", 0.0, FOLLOW_ASKED_MAX_S), FOLLOW_MAX_S)
+        wait_s = min(number(request, "wait_s", 0.0, WAIT_ASKED_MAX_S), WAIT_MAX_S)
         found = await self._readable(request, caller)
         found.check_rank(rank)
         over = found.is_over(self._core, rank)  # before the look: what came until then is in
@@ -315,9 +315,9 @@ class HttpDoor:
             return web.Response(headers=headers, content_type=_BYTES)
         if is_instance(found.unit):
             offset = max(offset, await self._outputs.first(stream))  # what came before is not kept
-        if not follow_s:
+        if not wait_s:
             return await self._send(request, found, stream, offset, over)
-        data, end = await self._follow(found, stream, offset, time.monotonic() + follow_s)
+        data, end = await self._follow(found, stream, offset, time.monotonic() + wait_s)
         return web.Response(body=data, headers=_place(found, offset + len(data), end), content_type=_BYTES)
 
     async def _send(

@@ -42,7 +42,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 OFFSET_MAX: Final = 1 << 39
-FOLLOW_MAX_S: Final = 3600  # what may be asked for; it is waited for less
+WAIT_MAX_S: Final = 3600  # what may be asked for; it is waited for less
 _DEPARTMENT: Final = f"^{DEPARTMENT.pattern.removesuffix(END)}$"
 _STREAM: Final = Parameter(name="stream", text="default: stdout", choices=STREAMS)
 _ATTEMPT: Final = Parameter(
@@ -52,9 +52,7 @@ _ATTEMPT: Final = Parameter(
     characters_max=9,
 )
 _OFFSET: Final = Parameter(name="offset", type="integer", text="byte to start from, default 0", most=OFFSET_MAX)
-_FOLLOW: Final = Parameter(
-    name="follow_s", type="number", text="wait up to so long for more, at most 25", most=FOLLOW_MAX_S
-)
+_WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long for more, at most 25", most=WAIT_MAX_S)
 _BYTES: Final = "application/octet-stream"
 _PLACE: Final = (
     Header(name="Phoenix-Offset", type="integer", text="the next byte"),
@@ -187,7 +185,7 @@ ROUTES: Final = (
             Parameter(name="rank", type="integer", text="default 0", most=RANKS_MAX - 1),
             _ATTEMPT,
             _OFFSET,
-            _FOLLOW,
+            _WAIT,
         ),
         answers=_BYTES,
         headers=_PLACE,
@@ -206,7 +204,7 @@ ROUTES: Final = (
                 text="first byte to return, default 0: the oldest that is kept",
                 most=OFFSET_MAX,
             ),
-            _FOLLOW,
+            _WAIT,
         ),
         answers=_BYTES,
         headers=_PLACE,
