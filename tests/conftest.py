@@ -7,6 +7,9 @@ None has a deadline: the machine may be busy.
 Programs of tests keep what Python compiles, whatever PYTHONDONTWRITEBYTECODE says: the tests start hundreds of processes, and
 each would compile all of its modules again, half a second of CPU instead of a third.
 
+What is there when all tests are collected stays until the end: the collector of garbage leaves it out (`gc.freeze`), which
+halves the time of tests that compute.
+
 With several workers, tests/support/workers.py says which of them runs what.
 
 Programs of tests hear Ctrl-C (SIGINT) as from a terminal, also where whoever started the tests ignores it (`nohup`, a script's
@@ -21,6 +24,7 @@ there (tests/support/public_traces.py), is counted on the last line.
 
 from __future__ import annotations
 
+import gc
 import importlib.metadata
 import os
 import signal
@@ -37,6 +41,8 @@ from tests.support import public_traces  # noqa: E402
 from tests.support.left_out import status_of_left_out  # noqa: E402
 from tests.support.plugins import enter_ours  # noqa: E402
 from tests.support.workers import Scheduling  # noqa: E402
+
+gc.disable()  # until all tests are collected
 
 enter_ours()  # tests of all policies go by the registry
 
@@ -62,6 +68,11 @@ def pytest_configure(config: pytest.Config) -> None:
     if not {(group, name, at) for group, points in declared.items() for name, at in points.items()} <= found:
         pytest.exit("the installed package is older than pyproject.toml: make setup", returncode=4)
     config.addinivalue_line("markers", public_traces.ABOUT)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -137,6 +137,7 @@ def test_the_types_need_what_the_document_requires_and_nothing_else(typescript: 
     assert shown("npx tsc", typescript, path=typescript / "node_modules" / ".bin") == ""
 
 
+@pytest.mark.long
 def test_the_package_has_every_operation_and_is_imported_without_a_warning(python: Path) -> None:
     operations = [one["operationId"] for path in DOCUMENT["paths"].values() for one in path.values()]
     package = python / "phoenix-cloud-client" / "phoenix_cloud_client"

@@ -86,6 +86,7 @@ class _Loop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        gc.unfreeze()  # what tests/conftest.py has put away
         gc.collect()
         live = Live(self.plan.root, self.plan.targets)
         gc.freeze()
