@@ -161,7 +161,11 @@ READS: Final = (
             _DEPARTMENT,
             Parameter(name="after", type="integer", text="behind this position of the journal", most=POSITION_MAX),
             Parameter(name="omit", text="without events of these kinds", several=True),
-            Parameter(name="follow", type="boolean", text="continue with those that come"),
+            Parameter(
+                name="follow",
+                type="boolean",
+                text="continue with those that come; without `after` from now on, and without `limit`",
+            ),
             _limit(10_000),
         ),
         refuses=(410,),

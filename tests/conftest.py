@@ -12,7 +12,7 @@ halves the time of tests that compute.
 
 With several workers, tests/support/workers.py says which of them runs what.
 
-Programs of tests hear Ctrl-C (SIGINT) as from a terminal, also where whoever started the tests ignores it (`nohup`, a script's
+Programs of tests receive Ctrl-C (SIGINT) as from a terminal, also where what starts the tests ignores it (`nohup`, a script's
 background): to be ignored is inherited, to be handled is not.
 
 What `pyproject.toml` brings by entry points (`phoenix_papers`) is found in the metadata of the installed package: where that is

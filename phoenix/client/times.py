@@ -19,7 +19,8 @@ Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
 
 def written(at: datetime | float | None, field: str) -> str | None:
-    """RFC 3339 text; None stays None.  Raises `Invalid` by rule 2; `field`: of the request, or the parameter."""
+    """RFC 3339 text; None stays None.  Raises `Invalid` by rule 2, and for anything else; `field`: of the request, or the
+    parameter."""
     if at is None:
         return None
     found = datetime.fromtimestamp(_seconds(at, field), UTC)
@@ -27,10 +28,13 @@ def written(at: datetime | float | None, field: str) -> str | None:
 
 
 def _seconds(at: datetime | float, field: str) -> float:
-    if not isinstance(at, datetime):
+    if isinstance(at, datetime) and at.tzinfo is not None:
+        return at.timestamp()
+    if isinstance(at, int | float):
         return float(at)
-    if at.tzinfo is None:
+    if isinstance(at, datetime):
         wrong = Invalid(f"{field}: a time without an offset; give it one: datetime(…, tzinfo=UTC)")
-        wrong.field = field
-        raise wrong
-    return at.timestamp()
+    else:
+        wrong = Invalid(f"{field}: {str(at)[:40]!r} is no datetime; of text: datetime.fromisoformat(…)")
+    wrong.field = field
+    raise wrong

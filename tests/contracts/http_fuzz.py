@@ -78,6 +78,7 @@ MEANT: Final[dict[str, dict[str, str]]] = {
     "/v1/jobs/{job}/output": {"job": "an array, whose elements have output"},
     "/v1/jobs/{job}/files": {"job": "an array, whose elements have files"},
     "/v1/jobs/{job}/files/{name}": {"job": "an array, whose elements have files"},
+    "/v1/events": {"limit": "a stream has none"},
     "/v1/record": {"until": "which time is later"},
     "/v1/billable": {"day": "at which times days begin, and which are over"},
     "/v1/session": {"": "a token or a code, one of them"},

@@ -164,6 +164,7 @@ def test_a_job_cannot_go_back_to_the_network_of_the_machine(cloud: Cloud) -> Non
     assert int(code) != 0
 
 
+@pytest.mark.long
 def test_the_way_out_is_opened_again_when_it_ends_and_goes_with_the_cloud(cloud: Cloud) -> None:
     def pasta() -> int:
         return next(part["pid"] or 0 for part in cloud.status()["processes"] if part["name"] == "pasta")
@@ -181,6 +182,7 @@ def test_the_way_out_is_opened_again_when_it_ends_and_goes_with_the_cloud(cloud:
     cloud.ok(*UP)
 
 
+@pytest.mark.long
 def test_haproxy_serves_jobs_too(tmp_path: Path) -> None:
     made().close()
     tool("haproxy")
@@ -233,6 +235,7 @@ def test_a_port_that_a_job_has_is_given_to_no_new_door(network: JobsNetwork, tmp
     again.release()
 
 
+@pytest.mark.long
 def test_jobs_have_no_network_of_their_own_where_the_kernel_refuses_one(tmp_path: Path) -> None:
     """A root that is not allowed to make one, as in most containers."""
     made().close()
@@ -287,6 +290,7 @@ def test_the_machine_keeps_its_network_and_a_port_of_either_is_not_the_others(ne
     assert os.readlink("/proc/thread-self/ns/net") == before
 
 
+@pytest.mark.long
 def test_outside_is_reached_and_the_machines_loopback_is_not() -> None:
     """A machine with a gateway and a server beyond it, both made of namespaces."""
     made().close()

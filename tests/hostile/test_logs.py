@@ -31,6 +31,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     logging.captureWarnings(False)
 
 
+@pytest.mark.long
 def test_a_flood_of_refusals_leaves_the_other_lines(said: io.StringIO) -> None:
     logger = log.get_log()
     for number in range(FLOOD):

@@ -59,6 +59,7 @@ def test_the_same_command_runs_nothing_again(tmp_path: Path, capsys: pytest.Capt
     assert (tmp_path / "trials.jsonl").read_bytes().startswith(written_then)
 
 
+@pytest.mark.long
 async def test_a_search_that_is_killed_loses_no_finished_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -75,6 +75,7 @@ async def test_what_an_instance_is_asked_for_is_known_while_it_boots_also_if_the
     await cloud.retire("web.15")
 
 
+@pytest.mark.long
 async def test_a_haproxy_that_starts_anew_is_told_the_paths_before_anything_is_checked(cloud: Site) -> None:
     await cloud.begin("web.20", health_path="/up")
     await cloud.until_serving("web.20")
@@ -108,6 +109,7 @@ async def test_a_reload_keeps_the_paths_and_a_map_that_has_lost_them_is_filled(c
         await cloud.retire("web.30")
 
 
+@pytest.mark.long
 async def test_how_many_requests_an_instance_has_at_once_follows_what_the_door_says(cloud: Site) -> None:
     pid = await cloud.haproxy.pid()
     async with cloud.load():

@@ -35,6 +35,7 @@ def vms(cloud: Cloud, *names: str) -> int:
     return sum(host["vms"] for host in cloud.json("hosts")["hosts"] if host["host"] in names)
 
 
+@pytest.mark.long
 def test_a_node_that_hangs_ends_the_attempt_of_all_and_the_next_one_is_elsewhere(cloud: Cloud) -> None:
     until(lambda: len(held(cloud)) == 3, "batch has not got what is idle")
     stuck, other, spare = sorted(held(cloud))

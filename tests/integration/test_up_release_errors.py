@@ -69,6 +69,7 @@ def metric(cloud: Cloud, process: str, name: str) -> list[str]:
         return [line for line in answer.read().decode().splitlines() if line.startswith(name)]
 
 
+@pytest.mark.long
 def test_a_release_that_answers_with_500_is_rolled_back_and_told(site: Cloud, users: Users) -> None:
     bad = site.run(*DEPLOY_ILL, "--wait", "--timeout", "60s")
     assert (bad.returncode, bad.stdout) == (1, "web: release 1\n")

@@ -88,6 +88,7 @@ def test_a_department_that_is_back_before_it_was_closed_goes_on() -> None:
     Chaos(20156).run()
 
 
+@pytest.mark.long
 def test_the_stories_are_worth_something() -> None:
     """… and chaos reaches what it is about: every fault, late facts, zombies, requeues, and jobs that end in every way."""
     kinds: Counter[str] = Counter()

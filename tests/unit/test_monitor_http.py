@@ -242,6 +242,22 @@ async def test_a_follower_sees_what_happens(house: House) -> None:
                 assert line
 
 
+async def test_a_refusal_names_the_parameter_and_says_where_the_calls_are(house: House) -> None:
+    _, parameter = await house.get("/v1/hosts?all=1", "alice")
+    assert orjson.loads(parameter)["detail"] == "all: there is no such parameter"
+    _, path = await house.get("/v1/queu", "alice")
+    assert orjson.loads(path)["detail"].endswith("Not Found; /openapi.json lists the calls")
+
+
+async def test_a_follower_without_a_position_begins_now_and_has_no_limit(house: House) -> None:
+    headers = {"Authorization": "Bearer t-alice"}
+    async with house.client.get("/v1/events?follow=1", headers=headers) as answer, asyncio.timeout(5):
+        house.desk.play(job("2"))
+        assert orjson.loads(await answer.content.readline())["fact"]["job"] == "2"
+    status, refused = await house.get("/v1/events?follow=1&limit=3", "alice")
+    assert (status, orjson.loads(refused)["field"]) == (400, "limit")
+
+
 async def test_a_follower_with_nothing_to_read_gets_empty_lines_while_others_have_events(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:

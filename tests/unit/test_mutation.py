@@ -117,6 +117,7 @@ def entry(function: str, was: str, now: str, reason: str = "it says so") -> str:
     )
 
 
+@pytest.mark.long
 def test_what_no_test_notices_survives_and_nothing_else(toy: Toy) -> None:
     code, said = toy.run()
     assert survivors(said) == SURVIVORS

@@ -180,6 +180,7 @@ def test_what_cannot_be_is_a_sentence(
     assert expected in str(caught.value) + capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_plots_are_made(web_csv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "figures"
     assert main(["phoenix-autoscale", "--web", str(web_csv), "--peak", "8", "--plots", str(folder)]) == 0

@@ -26,7 +26,8 @@ async def known(request: web.Request, handler: Callable[[web.Request], Awaitable
         return await handler(request)
     for name in request.query:
         if name not in names:
-            raise Fault(400, "invalid", no_such("parameter", name, names), name[:SHOWN_MAX])
+            shown = name[:SHOWN_MAX]
+            raise Fault(400, "invalid", f"{shown}: {no_such('parameter', name, names)}", shown)
     return await handler(request)
 
 

@@ -218,6 +218,10 @@ class Reads:
             most, oldest = limit_of(request, EVENTS_LIMIT), "after" in request.query
             page = await in_parts(self.publisher.page(after, scope, omitted, most, oldest=oldest))
             return web.Response(body=b"".join(e.data + b"\n" for e in page), content_type="application/x-ndjson")
+        if "limit" in request.query:
+            raise Fault(400, "invalid", "limit: with follow=1 there is none, the answer does not end", "limit")
+        if "after" not in request.query:
+            after = self.publisher.newest
         answer = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
         await answer.prepare(request)
         watcher = self.publisher.watch()

@@ -88,8 +88,10 @@ def not_routed(request: web.BaseRequest, error: web.HTTPException) -> web.Respon
     code: problems.Code = "unknown" if error.status == problems.KINDS["unknown"].status else "invalid"
     if error.status >= _SERVER_ERRORS:
         code = "failed"
-    detail = f"{request.method} {request.path[:PATH_MAX]}: {error.reason}"
-    return problem_answer(problem(code, detail, status=error.status), error.headers.get("Allow", ""))
+    allowed = error.headers.get("Allow", "")
+    hint = f"; allowed: {allowed}" if allowed else "; /openapi.json lists the calls" if code == "unknown" else ""
+    detail = f"{request.method} {request.path[:PATH_MAX]}: {error.reason}{hint}"
+    return problem_answer(problem(code, detail, status=error.status), allowed)
 
 
 @web.middleware
