@@ -60,7 +60,7 @@ test: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/mypy
-	@$(BIN)/python -m pytest -q -n 5 -m 'not long'
+	@$(BIN)/python -m pytest -q -n 4 -m 'not long'
 
 test-long: setup
 	@$(BIN)/python -m pytest -q -n 4 -m long

@@ -44,13 +44,15 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         paths = ", ".join(f'"{node}"' for node in nodes)
         text = stack_config.DEFAULT.read_text().replace(HPC, f'{HPC}[department.batch]\norder = "leases"\n')
         file.write_text(f"{text}\n[opennebula]\ngpu_devices = [{paths}]\n")
-        found.ok("up", "--detach", "--hosts", "4", "--cores", "8", "--config", str(file))
-        found.ok(
-            "scale", "web", "--exact", "0"
-        )  # its instance takes the first host that is there, which may have a card
-        until(lambda: all(row["department"] != "web" for row in found.json("hosts")["hosts"]), "web holds a host")
-        yield found
-        found.close()
+        try:
+            found.ok("up", "--detach", "--hosts", "4", "--cores", "8", "--config", str(file))
+            found.ok(
+                "scale", "web", "--exact", "0"
+            )  # its instance takes the first host that is there, which may have a card
+            until(lambda: all(row["department"] != "web" for row in found.json("hosts")["hosts"]), "web holds a host")
+            yield found
+        finally:
+            found.close()
 
 
 def test_jobs_have_a_gpu_each_and_open_no_other(cloud: Site) -> None:
