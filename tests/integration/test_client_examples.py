@@ -201,6 +201,7 @@ def test_snakemake_runs_its_jobs_in_the_cloud(cloud: Cloud, tmp_path: Path) -> N
 def test_snakemake_learns_that_a_job_failed_and_cancels_the_one_that_runs(cloud: Cloud, tmp_path: Path) -> None:
     """Snakemake does not cancel a job whose state it is just asking for (`RemoteExecutor.cancel`): Ctrl-C comes in between."""
     calls, quiet = tmp_path / "calls", tmp_path / "quiet"
+    calls.touch()
     (tmp_path / "phoenix-snakemake-status").write_text(  # `quiet` is made where no other call begins within a second
         f'#!/bin/sh\necho $$ >> {calls}\n"{SNAKEMAKE}/phoenix-snakemake-status" "$@"\n'
         f'(sleep 1; [ "$(tail -n 1 {calls})" = $$ ] && touch {quiet}) > /dev/null 2>&1 &\n'
