@@ -23,18 +23,22 @@ def written(at: datetime | float | None, field: str) -> str | None:
     parameter."""
     if at is None:
         return None
-    found = datetime.fromtimestamp(_seconds(at, field), UTC)
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    found = at if isinstance(at, datetime) else _of_seconds(at, field)
+    if found.tzinfo is None:
+        raise _wrong(field, "a time without an offset; give it one: datetime(…, tzinfo=UTC)")
+    return found.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _seconds(at: datetime | float, field: str) -> float:
-    if isinstance(at, datetime) and at.tzinfo is not None:
-        return at.timestamp()
-    if isinstance(at, int | float):
-        return float(at)
-    if isinstance(at, datetime):
-        wrong = Invalid(f"{field}: a time without an offset; give it one: datetime(…, tzinfo=UTC)")
-    else:
-        wrong = Invalid(f"{field}: {str(at)[:40]!r} is no datetime; of text: datetime.fromisoformat(…)")
+def _of_seconds(at: float, field: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(at, UTC)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise _wrong(
+            field, f"{str(at)[:40]!r} is no datetime and no UTC seconds; of text: datetime.fromisoformat(…)"
+        ) from None
+
+
+def _wrong(field: str, words: str) -> Invalid:
+    wrong = Invalid(f"{field}: {words}")
     wrong.field = field
-    raise wrong
+    return wrong

@@ -218,8 +218,11 @@ def test_times_are_read_with_any_offset_and_sent_in_utc() -> None:
     assert times.written(None, "at") is None
     with pytest.raises(Invalid, match="without an offset") as caught:
         times.written(datetime(2026, 1, 31, 12), "start_at")
-    with pytest.raises(Invalid, match=r"start_at: 'tomorrow' is no datetime; of text: datetime\.fromisoformat"):
-        times.written("tomorrow", "start_at")  # type: ignore[arg-type]
+    for nonsense in ("tomorrow", "1795773600", float("nan"), float("inf"), 1e20):
+        with pytest.raises(
+            Invalid, match=r"start_at: '.+' is no datetime and no UTC seconds; of text: datetime\.fromiso"
+        ):
+            times.written(nonsense, "start_at")  # type: ignore[arg-type]
     assert caught.value.field == "start_at"
 
 
