@@ -18,9 +18,8 @@ from schemas.control_characters import HIDDEN
 from schemas.releases import HEALTH_PATH, IMAGE
 
 Schema: TypeAlias = dict[str, Any]
-Part: TypeAlias = Literal[
-    "itself", "items", "names", "values"
-]  # of a field: each entry of a list; an object's keys or values
+# Of a field: each entry of a list; an object's keys or values.
+Part: TypeAlias = Literal["itself", "items", "names", "values"]
 _HIDDEN: Final = HIDDEN.replace(r"\ud800-\udfff", "")  # halves of pairs are no text of JSON
 ALL_OF: Final = "x-all-of"
 SHOWN: Final = f"^[^{_HIDDEN}]*$"  # people read it

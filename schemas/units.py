@@ -30,9 +30,8 @@ def exact(instant: float) -> str:
     return f"{_second(int(whole))}.{milliseconds}Z" if instant >= 0.0 else _before_1970(instant)
 
 
-@lru_cache(
-    maxsize=256
-)  # events and rows of one moment share it; the calendar costs more than the rest of an event's time
+# Events and rows of one moment share it; the calendar costs more than the rest of an event's time.
+@lru_cache(maxsize=256)
 def _second(instant: int) -> str:
     return datetime.fromtimestamp(instant, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 

@@ -21,9 +21,8 @@ from services.runtime.http.body import BodyRefused
 from services.runtime.log import Log, frames_of
 
 T = TypeVar("T")
-_NUMBER: Final = re.compile(
-    r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
-)  # as JSON has it, but for zeros at its beginning
+# As JSON has it, but for zeros at its beginning.
+_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 

@@ -26,14 +26,14 @@ from schemas.reads import EVENT_STREAM, JSON_LINES, READS, Read
 from schemas.units import exact
 from services.admission.http import openapi
 from tests.contracts import nats_fuzz
-from tests.contracts.fuzz_run import OTHERS
+from tests.contracts.fuzz_run import OTHERS, document
 from tests.contracts.http_fuzz import fuzz
 from tests.integration.up_cloud import Cloud, until
 from tests.support.strict import strict
 
 pytestmark = pytest.mark.timeout(180)
 DAY_S = 86_400.0
-DOCUMENT = json.loads(Path(openapi.__file__).with_name("openapi.json").read_bytes())
+DOCUMENT = document()
 OVER_NATS = "(job.cancel|lease.extend|host.cordon|instance.report|monitor.hpc.(queue|usage))$"
 SITE = """
 [cloud]
