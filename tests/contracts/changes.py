@@ -37,10 +37,12 @@ _UPPER: Final = ("maxLength", "maxItems", "maxProperties")
 _OF_NUMBERS: Final = ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum")
 _OF_FORM: Final = ("format", "contentEncoding", "contentMediaType")
 _STRUCTURE: Final = frozenset(("type", "enum", "const", "properties", "required", "additionalProperties", "items"))
-_MORE: Final = frozenset(("prefixItems", "additionalItems", "propertyNames", "pattern", "default", "discriminator"))
+_MORE: Final = frozenset(
+    ("prefixItems", "additionalItems", "propertyNames", "pattern", "contentSchema", "default", "discriminator")
+)
 KNOWN: Final = _STRUCTURE | _MORE | {*_LOWER, *_UPPER, *_OF_NUMBERS, *_OF_FORM}
 _OF_TYPE: Final = {
-    "string": ("minLength", "maxLength", "pattern", *_OF_FORM),
+    "string": ("minLength", "maxLength", "pattern", "contentSchema", *_OF_FORM),
     "integer": (*_OF_NUMBERS, "format"),
     "number": (*_OF_NUMBERS, "format"),
     "array": ("items", "prefixItems", "additionalItems", "minItems", "maxItems"),
@@ -268,6 +270,8 @@ class Schemas:
         self._bounds(place, old, new, way)
         self._forms(place, old, new, way)
         self._unknown(place, old, new)
+        if "contentSchema" in old or "contentSchema" in new:
+            self.compare(place, old.get("contentSchema", True), new.get("contentSchema", True), way)
         if old.get("type") == "array":
             self._items(place, old, new, way)
         if old.get("type") == "object":

@@ -60,8 +60,12 @@ SCHEMAS: dict[str, Any] = {
             "counts": {"type": "object", "additionalProperties": {"type": "integer"}},
             "why": {"anyOf": [ref("Reason"), {"type": "null"}]},
         },
-        {"seen": {"type": "boolean", "default": False}},
+        {
+            "seen": {"type": "boolean", "default": False},
+            "lines": {"type": "string", "contentSchema": {"type": "array", "items": ref("Line")}},
+        },
     ),
+    "Line": struct({"text": {"type": "string"}}),
     "Reason": {
         "anyOf": [ref("Waits"), ref("Held")],
         "discriminator": {"propertyName": "code", "mapping": {}},
@@ -162,6 +166,8 @@ POST, GET = ("paths", "/jobs", "post"), ("paths", "/jobs/{job}", "get")
 JOB = ["job", "state", "role", "at", "nodes", "hosts", "counts", "why"]
 ONE_OF_TWO = {"type": "string", "enum": ["user", "operator", "manager"]}
 CASES: dict[str, tuple[Change, str, Class]] = {
+    "a field of what a text is read as is gone": (without("Line", "text"), "Line.text", BREAKING),
+    "a text is not read as anything": (field("Job", "lines", contentSchema=None), "Job.lines", BREAKING),
     # what is taken
     "a field is required now": (required("Submit", "cores", "name"), "Submit.name", BREAKING),
     "a field may be left out now": (required("Submit"), "Submit.cores", COMPATIBLE),

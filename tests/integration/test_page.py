@@ -447,7 +447,7 @@ def test_the_reference_of_the_interfaces_is_read_on_a_desk_and_on_a_phone(
         reference.page.keyboard.press("Control+k")
         found = reference.page.get_by_test_id("search-dialog")
         found.locator("input").fill("cancel")
-        expect(found.get_by_text("End a lease.")).to_be_visible()  # by its path
+        expect(found.get_by_text("End a lease", exact=True)).to_be_visible()  # by its path
     assert reference.complaints == []
     reference.close()
 

@@ -33,7 +33,8 @@ from schemas.size import Size
 
 ACCOUNTS_MAX: Final = 20_000  # twice as many as users can be configured
 LN2: Final = math.log(2.0)
-Weights = tuple[tuple[int, float], ...]
+Weights = list[tuple[int, float]]
+_WORTH: Final = [(place, each.worth, each.worth_unit) for place, each in enumerate(DIMENSIONS)]
 
 
 class Holding(NamedTuple):
@@ -86,8 +87,7 @@ class Usage(msgspec.Struct, kw_only=True):
 
 def weights(settings: MultiFactor) -> Weights:
     """Of each dimension that counts: its place in a size, and how many cores one of it is worth."""
-    found = ((place, getattr(settings, d.worth) / d.worth_unit) for place, d in enumerate(DIMENSIONS))
-    return tuple((place, weight) for place, weight in found if weight)
+    return [(place, worth / unit) for place, field, unit in _WORTH if (worth := getattr(settings, field))]
 
 
 def worth(size: Size, weights_: Weights) -> float:
