@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -43,6 +44,8 @@ WELL = row(20.0, 20.1, Outcome.ANSWERED)
         ("instance", row(9.0, 9.5, post=True), False),  # failed before it died
         ("front", row(9.0, 10.5), True),
         ("front", row(15.0, 15.1, Outcome.REFUSED), False),  # no client is refused while it is started again
+        ("front", row(10.0, 10.05)._replace(sent=math.nan), True),  # its connection was there, and died with it
+        ("front", row(15.0, 15.1)._replace(sent=math.nan), False),
         ("hangs", row(9.0, 15.0), True),
     ],
 )

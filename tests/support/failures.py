@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import time
@@ -263,7 +264,9 @@ class Found(NamedTuple):
 
 
 def under_way(row: Row, struck: Struck) -> bool:
-    return row.sent <= struck.until and row.ended >= struck.since
+    """A connection that ends before anything is sent on it was under way from when it was asked for."""
+    began = row.taken if math.isnan(row.sent) else row.sent
+    return began <= struck.until and row.ended >= struck.since
 
 
 def explained(row: Row, struck: Struck) -> str:
