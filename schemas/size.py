@@ -42,9 +42,15 @@ class Size(NamedTuple):
         )
 
     def plus(self, other: Size) -> Size:
+        if self is NOTHING:
+            return other
         return _new(Size, (self.cores + other.cores, self.memory_mb + other.memory_mb, self.gpus + other.gpus))
 
     def minus(self, other: Size) -> Size:
+        if other is NOTHING:
+            return self
+        if other is self:
+            return NOTHING
         return _new(Size, (self.cores - other.cores, self.memory_mb - other.memory_mb, self.gpus - other.gpus))
 
     def times(self, number: int) -> Size:

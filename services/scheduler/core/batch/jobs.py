@@ -131,7 +131,8 @@ class Jobs:
 
     def place(self, unit: str) -> Place:
         """The unit's place in the queue, also while it is not eligible."""
-        job, again, element = self.job(unit), self.state.again.get(unit), ELEMENT.match(unit)
+        job, again = self.job(unit), self.state.again.get(unit)
+        element = ELEMENT.match(unit) if job.array else None
         first = job.entered + (int(element[2]) if element else 0)
         return Place(self.priorities.rank(unit), first if again is None else again.entered, unit)
 

@@ -188,5 +188,5 @@ class Priorities:
         if unit is None or unit.placed_at is None:
             return None
         whole = [known[host].size for host in hosts if host in known] if unit.exclusive else []
-        size = total(whole) if whole else unit.size.times(unit.nodes)
-        return Holding(self.job(name).user, worth(size, counted), unit.placed_at)
+        cores = worth(total(whole), counted) if whole else unit.nodes * worth(unit.size, counted)
+        return Holding(self.job(name).user, cores, unit.placed_at)

@@ -17,7 +17,7 @@ from schemas.config import OnReclaim
 from schemas.ids import element_id
 from schemas.reasons import Reason
 from schemas.size import Size, size_of
-from services.scheduler.core.state.shape import Kind, Shape
+from services.scheduler.core.state.shape import PLAIN, Kind, Shape
 from services.scheduler.core.state.usage import Usage
 
 ENDED_MAX: Final = 20_000  # as many as admission accepts dependencies on (its FINISHED_MAX)
@@ -59,6 +59,8 @@ class Job(msgspec.Struct, kw_only=True):
 
     @property
     def kind(self) -> Kind:
+        if not (self.service or self.best_effort or self.short or self.lease):
+            return PLAIN
         return Kind(self.service, self.best_effort, self.short and not self.overran, self.is_local)
 
     def units(self, job: str) -> list[str]:

@@ -29,6 +29,7 @@ START_PATIENCE: Final = 5.0  # with the default boot budget: five minutes, longe
 REPORT_S: Final = 3.0  # a guest whose report failed tries again after two seconds at the latest
 PATIENCE_S: Final = 300.0  # a hung admission is replaced within half a minute; then other units wait for these hosts
 Kind = Literal["walltime", "boot", "start", "slot"]
+_new: Final = tuple.__new__  # as in `schemas.size`
 
 
 class Limit(NamedTuple):
@@ -115,7 +116,7 @@ class Limits:
             resuming_s = 2 * self.save_s() if unit.resumes else 0.0
             due = (unit.placed_at or 0.0) + START_PATIENCE * self.boot_s() + resuming_s + self.grace_s()
         if due < NEVER:
-            heapq.heappush(self.heap, Limit(due, unit.id, unit.attempt, kind))
+            heapq.heappush(self.heap, _new(Limit, (due, unit.id, unit.attempt, kind)))
 
     def _walltime_due(self, unit: Unit) -> float:
         assert unit.began_at is not None
