@@ -4,6 +4,9 @@
 `live_migration`: it moves while it runs.  `cold_migration`: it is saved, moved and resumed by one order.
 `keep_devices`: what is said of the others holds also of a VM that has devices of its host (`Dimension.fixed`).
 
+`ENDS_ITSELF`: those whose machines may power themselves off.  OpenNebula's LXC driver cleans up after a container that it stops
+itself; where the container has ended by itself, its stop fails, and what it had mounted stays on the host.
+
 Sources: OpenNebula's drivers (KVM, LXC, Xen); `docs/reference/lifecycle.md` says what was run here, what is upstream's.
 """
 
@@ -24,6 +27,12 @@ CAPABILITIES: Final[dict[Hypervisor, tuple[Capability, ...]]] = {
     "lxc": (),  # upstream's driver has neither save nor migrate
     "xen": ALL,
 }
+ENDS_ITSELF: Final[tuple[Hypervisor, ...]] = ("process", "dummy", "kvm", "xen")
+
+
+def ends_itself(*named: str) -> bool:
+    """True if VMs may power themselves off where the hypervisor goes by all of these names; False where none is known."""
+    return bool(named) and all(name in ENDS_ITSELF for name in named)
 
 
 def can(capabilities: tuple[Capability, ...], wish: str, size: Size = NOTHING) -> bool:

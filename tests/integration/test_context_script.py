@@ -162,6 +162,33 @@ async def test_an_attempt_that_is_over_ends_the_script_and_the_vm(site: Site) ->
     assert "the attempt is over" in await site.off(late)
 
 
+async def test_a_container_is_ended_by_opennebula_and_not_by_itself(site: Site) -> None:
+    """OpenNebula's LXC driver cannot clean up after a container that has ended by itself."""
+    loop = "trap 'exit 0' TERM; echo on; while :; do sleep 0.02; done"
+    site.driver.lxc = True
+    try:
+        job, vm = await site.run("echo done", hypervisor="lxc")
+        over, other = await site.run(loop, hypervisor="lxc")
+        stopped, third = await site.run(loop, hypervisor="lxc")
+        await until(lambda: site.here.service.custody.state.units[job].final == "completed", "the job is reported")
+        for unit in (over, stopped):
+            await site.printed(unit, "on\n")
+        closed = f.AttemptClosed(unit=over, attempt=1, disposal=f.Disposal.REQUEUE, why=because.Reclaimed())
+        await site.here.write("scheduler.hpc", closed)
+        await until(lambda: "OpenNebula ends this VM" in site.driver.console(other), "its guest waits")
+        waiting = [site.driver.processes[one].returncode for one in (vm, other)]
+        for one in (vm, other, third):
+            await site.terminate(one)
+        ended = [await site.off(one) for one in (vm, other, third)]
+    finally:
+        site.driver.lxc = False
+    assert waiting == [None, None]
+    assert "reported: OpenNebula ends this VM" in ended[0]
+    assert "the attempt is over: OpenNebula ends this VM" in ended[1] + ended[2]
+    assert site.driver.left == []
+    assert (await site.report_of(job)).exit == 0
+
+
 async def test_a_vm_that_boots_again_does_not_run_its_job_twice(site: Site) -> None:
     job, vm = await site.run("echo on; while :; do sleep 0.02; done")
     await site.printed(job, "on\n")

@@ -4,6 +4,7 @@ line, and nothing between them but what a site has."""
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ endpoint = "{endpoint}"
 auth_file = "{auth}"
 events = "tcp://127.0.0.1:{events}"
 [opennebula.template]
-HYPERVISOR = "kvm"
+HYPERVISOR = "{hypervisor}"
 CONTEXT = {{ NETWORK = "YES", GUEST_USER = "{account}" }}
 """
 
@@ -67,13 +68,14 @@ class Site:
         auth.chmod(0o600)
         file = self.place / "site.toml"
         told = {"endpoint": self.one.url, "auth": auth, "events": self.one.events.port, "account": ACCOUNT or "phoenix"}
-        file.write_text(CONFIG.format(**told))
+        file.write_text(CONFIG.format(**told, hypervisor="lxc" if self.driver.lxc else "kvm"))
         return file
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    found = Site(tmp_path)
+def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
+    """`lxc` in a test's name: with containers."""
+    found = Site(tmp_path, ScriptDriver(lxc="lxc" in request.node.name))
     ready, over = threading.Event(), threading.Event()
     thread = threading.Thread(target=found.live, args=(ready, over))
     thread.start()
@@ -103,3 +105,27 @@ def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) ->
         until(lambda: not site.one.store.vms, "no VM is left")
     finally:
         cloud.run("down", "--purge")
+
+
+@pytest.mark.long
+def test_lxc_containers_are_ended_at_once_and_nothing_of_them_is_left(site: Site, tmp_path: Path) -> None:
+    """As LXC's driver has it, a container that ends by itself is not cleaned up."""
+    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    try:
+        cloud.ok("up", "--detach", "--config", config)
+        for code in (0, 3):
+            assert cloud.run("submit", "--wait", "--wrap", f"exit {code}").returncode == code
+        cloud.ok("submit", "--wrap", "echo on; while :; do sleep 0.05; done")
+        until(lambda: cloud.run("output", "3").stdout == "on\n", "the third job runs")
+        cloud.ok("cancel", "3")
+        assert site.one is not None
+        until(lambda: not site.one.store.vms, "no VM is left")
+        assert site.driver.left == []
+        until(lambda: ended(cloud) == ["terminated"] * 3, "the ends are in the journal")
+    finally:
+        cloud.run("down", "--purge")
+
+
+def ended(cloud: Cloud) -> list[str]:
+    facts = [json.loads(line) for line in cloud.ok("events", "--json", "--last", "1000").splitlines()]
+    return [fact["fact"]["why"] for fact in facts if fact["kind"] == "vm.ended"]

@@ -85,7 +85,7 @@ def test_a_template_is_read_back_as_it_was_meant_or_refused(site: dict[str, Any]
         assert read.values[name] == (value if isinstance(value, list) else [value])
     (told,) = read.vectors("CONTEXT")
     assert {name: told.pop(name) for name in context} == context
-    assert set(told) == {"PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN"}
+    assert set(told) == {"PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN", "PHOENIX_END"}
     assert (told["PHOENIX_ID"], read.get("PHOENIX_ID"), read.get("NAME")) == ("c/7_1/3/2", "c/7_1/3/2", "c-7_1-3-2")
 
 

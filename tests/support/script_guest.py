@@ -1,7 +1,8 @@
 """A hypervisor whose VMs are processes of deploy/opennebula/phoenix-guest: a real admission at one end, a real embedded
 OpenNebula at the other, and between them the script with a CONTEXT file as OpenNebula writes it.
 
-`shutdown` is SIGTERM to the script, as the guest's init sends it; `cancel` kills it and everything it has started.
+`shutdown` is SIGTERM to the script, as the guest's init sends it; `cancel` kills it and everything it has started.  As LXC's,
+the driver cannot stop a container that has ended by itself, and what that had mounted stays (`left`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from phoenix.local.driver import HostSpec, VmSpec
+from phoenix.local.driver import DriverError, HostSpec, VmSpec
 from phoenix.local.opennebula.dummy import DummyDriver
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "opennebula" / "phoenix-guest"
@@ -30,10 +31,13 @@ def context_file(context: Mapping[str, str]) -> str:
 
 
 class ScriptDriver(DummyDriver):
-    """`shell`: who runs the script."""
+    """`shell`: who runs the script; `lxc`: it behaves as OpenNebula's driver for LXC; `left`: VMs that were not cleaned up."""
 
-    def __init__(self, shell: tuple[str, ...] = ("/bin/sh",)) -> None:
+    def __init__(self, shell: tuple[str, ...] = ("/bin/sh",), *, lxc: bool = False) -> None:
         super().__init__(guest=self._guest)
+        self.lxc = lxc
+        self.left: list[int] = []
+        self._stopped: set[int] = set()
         # Below /tmp, where the job's account may go; pytest's own directories are for their owner alone.
         self.directory = Path(tempfile.mkdtemp(prefix="phoenix-guest-"))
         self.directory.chmod(0o755)
@@ -45,17 +49,22 @@ class ScriptDriver(DummyDriver):
         """Of the VM that was started last for it."""
         return max((self.directory / "rooms").glob(f"*/{unit}-{attempt}-{rank}"), key=lambda x: int(x.parent.name))
 
+    def console(self, vm: int) -> str:
+        """What its script has said until now."""
+        return (self.directory / f"console-{vm}").read_text(errors="replace")
+
     async def _guest(self, vm: VmSpec, host: HostSpec) -> None:
         file = self.directory / f"context-{vm.vm_id}.sh"
         file.write_text(context_file(vm.context))
         file.chmod(0o600)
-        console = self.directory / f"console-{vm.vm_id}"
-        with console.open("wb") as told:
+        with (self.directory / f"console-{vm.vm_id}").open("wb") as told:
             process = await self._spawn(vm.vm_id, file, told.fileno())
         self.processes[vm.vm_id] = process
         try:
             await process.wait()
-            self.said[vm.vm_id] = console.read_text(errors="replace")
+            self.said[vm.vm_id] = self.console(vm.vm_id)
+            if self.lxc and vm.vm_id not in self._stopped:
+                self.left.append(vm.vm_id)
         finally:
             self._kill(process)
 
@@ -77,6 +86,9 @@ class ScriptDriver(DummyDriver):
         )
 
     async def shutdown(self, vm: VmSpec, host: HostSpec) -> None:
+        if vm.vm_id in self.left:
+            raise DriverError(f"lxc-stop: one-{vm.vm_id} is not running")
+        self._stopped.add(vm.vm_id)
         process, task = self.processes.get(vm.vm_id), self._guests.get(vm.vm_id)
         if process is not None and process.returncode is None and task is not None:
             process.send_signal(signal.SIGTERM)

@@ -14,6 +14,7 @@ from phoenix.local.opennebula.server import OpenNebula as Server
 from phoenix.local.opennebula.testing import running_server
 from schemas import facts as f
 from schemas.size import Size
+from services.domain.capabilities import Hypervisor
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.client import OpenNebula
 from services.executor.opennebula.template import Templates
@@ -34,12 +35,14 @@ class Site:
         job: str = answer["job"]
         return job
 
-    async def boot(self, unit: str, *, attempt: int = 1, rank: int = 0, **context: str) -> int:
+    async def boot(
+        self, unit: str, *, attempt: int = 1, rank: int = 0, hypervisor: Hypervisor = "kvm", **context: str
+    ) -> int:
         """What the executor does: allocate on hold, with its own template, and deploy."""
         site = {"CONTEXT": {**({"GUEST_USER": ACCOUNT} if ACCOUNT else {}), **context}}
         key = self.here.broker.config.guest_key_file.read_bytes().strip()
         call = Allocate(unit, attempt, rank, "host000", Size(1, 64), f"{unit}/{attempt}/{rank}")
-        template = Templates(key, self.here.url, site).of(CLOUD_ID, call)
+        template = Templates(key, self.here.url, site, hypervisor).of(CLOUD_ID, call)
 
         def run() -> int:
             client = OpenNebula(self.one.url, self.one.session, 5.0, 5.0)
@@ -50,10 +53,12 @@ class Site:
 
         return await asyncio.to_thread(run)
 
-    async def run(self, script: str, *, context: dict[str, str] | None = None, **asked: Any) -> tuple[str, int]:
+    async def run(
+        self, script: str, *, context: dict[str, str] | None = None, hypervisor: Hypervisor = "kvm", **asked: Any
+    ) -> tuple[str, int]:
         job = await self.submit(script, **asked)
         await self.here.place(job)
-        return job, await self.boot(job, **(context or {}))
+        return job, await self.boot(job, hypervisor=hypervisor, **(context or {}))
 
     async def off(self, vm: int) -> str:
         """Wait until the VM has powered off; returns what the script said on the console."""

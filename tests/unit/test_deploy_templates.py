@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 from lxml import etree
+from msgspec.structs import replace
 
 from phoenix.doctor import checks
 from phoenix.doctor.requirements import of_config
 from phoenix.local.opennebula.templates import parse
 from schemas.size import Size
 from services.executor.core.calls import Allocate
-from services.executor.opennebula.template import Templates
+from services.executor.opennebula.client_pool import load_templates
 from services.runtime.config.file import loads
 from services.runtime.config.tables import Config
 
@@ -47,14 +48,16 @@ def test_a_template_is_one_that_the_doctor_has_nothing_against(hypervisor: str) 
 
 
 @pytest.mark.parametrize("hypervisor", HYPERVISORS)
-def test_opennebula_reads_the_template_as_it_is_meant(hypervisor: str) -> None:
-    site = loaded(hypervisor).opennebula.template
-    text = Templates(b"key", "http://phoenix.example.org:7480", site).of(
-        "c", Allocate("3", 1, 0, "h", Size(2, 512), "3/1/0")
-    )
+def test_opennebula_reads_the_template_as_it_is_meant(hypervisor: str, tmp_path: Path) -> None:
+    config = loaded(hypervisor)
+    key = tmp_path / "key"
+    key.write_bytes(b"key")
+    config = replace(config, data=replace(config.data, guest_key_file=key))
+    text = load_templates(config).of("c", Allocate("3", 1, 0, "h", Size(2, 512), "3/1/0"))
     template = parse(text)
     (context,) = template.vectors("CONTEXT")
     assert context["GUEST_USER"] == "phoenix"
     assert context["PHOENIX_ID"] == "c/3/1/0"
+    assert context.get("PHOENIX_END") == ("cloud" if hypervisor == "lxc" else None)
     assert template.vectors("DISK")[0]["IMAGE"].startswith("phoenix-guest")
     assert template.vectors("NIC")[0]["NETWORK"] == "phoenix"

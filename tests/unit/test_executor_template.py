@@ -15,6 +15,7 @@ from schemas import facts as f
 from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.releases import Release
 from schemas.size import Size
+from services.domain.capabilities import Hypervisor
 from services.domain.custody.rules import RULES
 from services.executor.core.calls import Allocate
 from services.executor.opennebula.template import TemplateError, Templates, attribute, quoted
@@ -28,7 +29,7 @@ URL = "http://127.0.0.1:7480"
 
 def test_a_template_is_read_back_as_it_was_meant() -> None:
     site = {"DISK": [{"IMAGE": "phoenix"}, {"SIZE": "10"}], "os": {"BOOT": "disk0"}, "LOGO": 'a "b" c'}
-    read = parse(Templates(b"key", URL, site).of("c10d", CALL))
+    read = parse(Templates(b"key", URL, site, "kvm").of("c10d", CALL))
     assert read.get("NAME") == "c10d-17_3-2-1"
     assert (read.get("CPU"), read.get("VCPU"), read.get("MEMORY"), read.get("PHOENIX_ID")) == ("4", "4", "512", TAG)
     assert read.vectors("DISK") == [{"IMAGE": "phoenix"}, {"SIZE": "10"}]
@@ -39,10 +40,32 @@ def test_a_template_is_read_back_as_it_was_meant() -> None:
 
 
 def test_the_sites_context_is_kept_beside_ours() -> None:
-    read = parse(Templates(b"k", URL, {"CONTEXT": {"NETWORK": "YES"}}).of("c", CALL))
+    read = parse(Templates(b"k", URL, {"CONTEXT": {"NETWORK": "YES"}}, "process").of("c", CALL))
     context = read.vector("CONTEXT") or {}
     assert context["NETWORK"] == "YES"
     assert set(context) == {"NETWORK", "PHOENIX_ID", "PHOENIX_URL", "PHOENIX_TOKEN"}
+
+
+@pytest.mark.parametrize(
+    ("hypervisor", "site", "own", "end"),
+    [
+        ("kvm", {}, {}, None),
+        ("xen", {"HYPERVISOR": "xen"}, {}, None),
+        (None, {"hypervisor": "KVM"}, {}, None),
+        ("lxc", {}, {}, "cloud"),
+        (None, {"HYPERVISOR": "lxc"}, {}, "cloud"),
+        ("kvm", {"HYPERVISOR": "lxc"}, {}, "cloud"),  # one of the two is wrong
+        ("lxc", {"HYPERVISOR": "kvm"}, {}, "cloud"),
+        ("kvm", {"HYPERVISOR": "kvm"}, {"HYPERVISOR": "lxc"}, "cloud"),
+        (None, {}, {}, "cloud"),  # neither is given
+        (None, {"HYPERVISOR": "firecracker"}, {}, "cloud"),
+    ],
+)
+def test_a_vm_powers_itself_off_only_where_that_does_no_harm(
+    hypervisor: Hypervisor | None, site: dict[str, str], own: dict[str, str], end: str | None
+) -> None:
+    read = parse(Templates(b"k", URL, site, hypervisor).of("c", CALL, own))
+    assert (read.vector("CONTEXT") or {}).get("PHOENIX_END") == end
 
 
 def test_the_image_of_a_release_is_what_the_vm_boots() -> None:

@@ -55,7 +55,7 @@ def load_templates(config: Config) -> Templates:
     key = _secret(config.guest_key_file, "the guests' key")
     url = config.http.url or f"http://{config.http.listen}"
     try:
-        return Templates(key, url, config.opennebula.template)
+        return Templates(key, url, config.opennebula.template, config.opennebula.hypervisor)
     except TemplateError as error:
         raise Stop(Exit.USAGE, str(error)) from error
 

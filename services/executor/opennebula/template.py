@@ -13,6 +13,10 @@ Rules
   5. A department's attributes (`[department.web] template`) take the place of the site's of the same name; of CONTEXT each
      value does.  The configuration was refused if they could not be written, or were ours.
   6. The guest's token is made here and goes nowhere but into the template.
+  7. CONTEXT says who ends the machine when its work is done (PHOENIX_END, `ends_itself`), so that no site can have it wrong:
+     "cloud" unless both the configuration's hypervisor and the template's HYPERVISOR, where they are given, are ones whose
+     machines may power themselves off.  A VM that waits is ended by X4 in any case; one that must not power off and does leaves
+     things on its host.
 """
 
 from __future__ import annotations
@@ -25,10 +29,12 @@ from typing import Any, Final
 
 from schemas.dimensions import vm_attributes
 from schemas.ids import vm_tag
+from services.domain.capabilities import Hypervisor, ends_itself
 from services.executor.core.calls import Allocate
 from services.runtime.config.web import CONTEXT, OURS, unwritable
 
 TAG: Final = "PHOENIX_ID"
+CLOUD_ENDS: Final = {"PHOENIX_END": "cloud"}  # rule 7
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 VALUE_CHARS_MAX: Final = 64 * 1024  # OpenNebula has no limit; no attribute of a site comes near
 
@@ -66,10 +72,11 @@ def attribute(name: str, value: Any) -> str:
 
 
 class Templates:
-    """Templates of one site.  `key`: the guests' key.  Raises `TemplateError` if the site's attributes cannot be used."""
+    """Templates of one site.  `key`: the guests' key; `hypervisor`: of its hosts; None: not known.  Raises `TemplateError` if
+    the site's attributes cannot be used."""
 
-    def __init__(self, key: bytes, url: str, site: Mapping[str, Any]) -> None:
-        self._key, self._url = key, url
+    def __init__(self, key: bytes, url: str, site: Mapping[str, Any], hypervisor: Hypervisor | None = None) -> None:
+        self._key, self._url, self._hypervisor = key, url, hypervisor
         upper = {checked(name): value for name, value in site.items()}
         replaced = sorted(name for name in upper if name in OURS)
         if replaced:
@@ -102,6 +109,7 @@ class Templates:
             "PHOENIX_URL": self._url,
             "PHOENIX_TOKEN": self.token(tag),
             **({"PHOENIX_IMAGE": call.image} if call.image else {}),
+            **({} if self._ends_itself(overlay) else CLOUD_ENDS),
         }
         return self._site_with(overlay, call.image) + "".join(
             (
@@ -111,6 +119,11 @@ class Templates:
                 attribute("CONTEXT", context),
             )
         )
+
+    def _ends_itself(self, own: Mapping[str, Any]) -> bool:
+        """Rule 7."""
+        named = (self._hypervisor, own.get("HYPERVISOR", self._attributes.get("HYPERVISOR")))
+        return ends_itself(*(str(name).lower() for name in named if name))
 
     def _site_with(self, own: Mapping[str, Any], image: str) -> str:
         """Rules 4 and 5."""
