@@ -40,7 +40,15 @@ CLOUD: Final = CloudConfig(
 FACTS: Final[tuple[f.Fact, ...]] = (
     f.LeaderStarted(epoch=1, instance="provisioner-4711"),
     f.ConfigAdopted(cloud="c0ffee", custody_rules=2, config=CLOUD),
-    f.HostDescribed(host="node-2", one_id=2, cores=8, memory_mb=16_384, labels={"rack": "a"}, cluster="default"),
+    f.HostDescribed(
+        host="node-2",
+        one_id=2,
+        cores=8,
+        memory_mb=16_384,
+        labels={"rack": "a"},
+        cluster="default",
+        others={"cores": 4, "memory_mb": 8192},
+    ),
     f.HostCleared(host="node-2"),
     f.JobSubmitted(
         job="17",

@@ -18,6 +18,7 @@ REASONS: Final[tuple[because.AnyReason, ...]] = (
     because.NoticeExpired(department="hpc", held=7, quota=6),
     because.Notice(department="hpc", held=7, quota=6),
     because.NotNeeded(demand=2),
+    because.UsedByOthers(hosts=["node-2"], shared=1, cores=4, memory_mb=8192),
     because.BatchShare(department="hpc", held=5),
     because.DepartmentRemoved(department="old"),
     because.Cordoned(hosts=["node-3"]),

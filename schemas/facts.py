@@ -183,7 +183,8 @@ class AttemptClosed(CustodyFact, frozen=True, kw_only=True, tag="attempt.closed"
 class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"):
     """A host of OpenNebula belongs to the cloud, or offers something else than before.  `one_id`: its id in OpenNebula;
     `cores`: cores that it offers; `memory_mb`: memory that it offers, in MiB; `gpus`: GPUs that it offers; `labels`: its
-    labels by name, which constraints of jobs refer to; `cluster`: its cluster in OpenNebula."""
+    labels by name, which constraints of jobs refer to; `cluster`: its cluster in OpenNebula; `others`: what VMs of other users
+    take of it, which it does not offer, by dimension (`cores`, `memory_mb`, `gpus`)."""
 
     host: str
     one_id: int
@@ -192,6 +193,7 @@ class HostDescribed(CustodyFact, frozen=True, kw_only=True, tag="host.described"
     gpus: Count = 0
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     cluster: str = ""
+    others: dict[str, Count] = msgspec.field(default_factory=dict)
 
 
 class HostRemoved(CustodyFact, frozen=True, kw_only=True, tag="host.removed"):

@@ -58,18 +58,32 @@ def rights(user: Any, rules: Any | None) -> list[Finding]:
     needed = (("CREATE", "VM"), ("ADMIN", "VM"), ("MANAGE", "HOST"), ("USE", "HOST"), ("USE", "DATASTORE"))
     lacking = [(right, kind) for right, kind in needed if not _granted(texts, number, groups, right, kind)]
     if not lacking:
-        return [ok("rights", f"rules give {name} what the cloud needs of VMs, hosts and datastores")]
+        return [
+            ok("rights", f"rules give {name} what the cloud needs of VMs, hosts and datastores"),
+            *_sees(name, number, groups, texts),
+        ]
     found = f"no rule lets {name} " + ", ".join(f"{right} {kind}" for right, kind in lacking)
     commands = "; ".join(f"oneacl create '#{number} {kind}/* {right}'" for right, kind in lacking)
     return [fail("rights", found, f"{commands}   (or a user of the group oneadmin; docs/howto/opennebula-site.md)")]
 
 
-def _granted(rules: list[str], user: str, groups: list[str], right: str, kind: str) -> bool:
-    """True if some rule gives the right on some objects of this kind: on which ones is the dry run's to find out."""
+def _sees(name: str, number: str, groups: list[str], rules: list[str]) -> list[Finding]:
+    """Whose VMs are on its hosts."""
+    if _granted(rules, number, groups, "USE", "VM", every=True):
+        return [ok("rights", f"rules let {name} see whose VMs are on its hosts")]
+    found = f"no rule lets {name} USE VM/*, so VMs of other users are seen only as the part of a host that they take"
+    advice = f"oneacl create '#{number} VM/* USE', if others have VMs on the same hosts: what they take is known at once then"
+    return [warn("rights", found, advice)]
+
+
+def _granted(rules: list[str], user: str, groups: list[str], right: str, kind: str, *, every: bool = False) -> bool:
+    """True if some rule gives the right on some objects of this kind, or on `every` one: on which ones is the dry run's to find
+    out."""
     for rule in rules:
         who, resources, given = [*rule.split(), "", "", ""][:3]
         mine = who in ("*", f"#{user}") or (who[:1] == "@" and who[1:] in groups)
-        if mine and kind in resources.partition("/")[0].split("+") and right in given.split("+"):
+        kinds, _, which = resources.partition("/")
+        if mine and kind in kinds.split("+") and right in given.split("+") and (which == "*" or not every):
             return True
     return False
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
+from schemas.dimensions import words
 from schemas.reasons.base import AnyReason
+from schemas.size import size_of
 from schemas.units import count
 from schemas.words import are, general, have_time_to_save, known, names, span
 
@@ -246,6 +248,31 @@ class HostsLeft(AnyReason, frozen=True, kw_only=True, tag="hosts_left"):
         return f"{count(self.hosts, 'host')} on the way {are(self.hosts)} clear {when}: {have_time_to_save(self.jobs)}"
 
 
+class UsedByOthers(AnyReason, frozen=True, kw_only=True, tag="used_by_others"):
+    """VMs of other users of the same OpenNebula take a part of hosts.  `hosts`: names of such hosts, the first eight;
+    `shared`: how many there are; `cores`, `memory_mb`, `gpus`: what those VMs take, on all of them together."""
+
+    COLUMN = "used by others"
+    SENTENCE = "VMs of other users of OpenNebula take a part of the hosts"
+    REMEDY = (
+        "what they take is free when they end in OpenNebula (onehost show HOST lists them); "
+        "[hosts] clusters and use choose hosts without them"
+    )
+
+    hosts: list[str] = []
+    shared: int | None = None
+    cores: int = 0
+    memory_mb: int = 0
+    gpus: int = 0
+
+    def sentence(self) -> str:
+        if not self.hosts:
+            return super().sentence()
+        more = " …" if (self.shared or 0) > len(self.hosts) else ""
+        where = f"{'host' if len(self.hosts) == 1 else 'hosts'} {names(self.hosts)}{more}"
+        return f"VMs of other users of OpenNebula hold {words(size_of(self))} on {where}"
+
+
 HostReason: TypeAlias = (
     WebDemand
     | WebShare
@@ -261,4 +288,5 @@ HostReason: TypeAlias = (
     | Lending
     | Queue
     | HostsLeft
+    | UsedByOthers
 )

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from phoenix.local.opennebula.model import Acl
 from schemas import facts as f
 from schemas.config import Hosts
 from schemas.size import Size
@@ -17,6 +18,8 @@ from tests.support.executor_stage import FAST, Stage, config_adopted, stage
 from tests.support.nats import NatsServer, running_server
 
 ENABLE, DISABLE, OFFLINE = 0, 1, 2
+USERS = 1  # the group that new users have
+THEIRS = 'NAME = "theirs"\nCPU = "1.5"\nMEMORY = "1000"\n'
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +138,7 @@ async def test_a_job_of_a_host_that_was_deleted_is_broken_and_a_new_host_is_foun
 
 async def test_what_another_tenant_runs_is_not_offered_and_our_own_vms_change_nothing(scene: Stage) -> None:
     await scene.running("1", "host000")
-    template = 'NAME = "theirs"\nCPU = "1.5"\nMEMORY = "1000"\n'
-    vm = await one(scene, lambda client: client.vm.allocate(template))
+    vm = await one(scene, lambda client: client.vm.allocate(THEIRS))
     await one(scene, lambda client: client.vm.deploy(vm, 0))
     host = scene.custody.state.hosts["host000"]
     await scene.until(lambda: host.size == Size(2, 3096), "less is offered")
@@ -147,6 +149,27 @@ async def test_what_another_tenant_runs_is_not_offered_and_our_own_vms_change_no
     await scene.until(lambda: host.size == Size(4, 4096), "all is offered")
     described = [x for x in await scene.journal() if isinstance(x, f.HostDescribed)]
     assert [(x.host, x.cores) for x in described[3:]] == [("host000", 2), ("host000", 4)]
+
+
+async def test_what_our_user_may_not_see_is_not_offered_and_keeps_no_host(server: NatsServer, tmp_path: Path) -> None:
+    """With the documented rights, but for USE on VMs of others."""
+    async with stage(server, tmp_path) as scene:
+        number = await one(scene, lambda client: client.user.allocate("phoenix", "secret", "core", []))
+        rules = ("VM/* CREATE", f"VM/@{USERS} ADMIN", "HOST/* USE+MANAGE", "DATASTORE/* USE")
+        scene.one.store.acls = {i: Acl(id=i, text=f"#{number} {rule} *") for i, rule in enumerate(rules)}
+        scene.config.opennebula.auth_file.write_text("phoenix:secret\n")
+        await scene.open(3, FAST)
+        await scene.grant("host000", "host001")
+        await scene.running("1", "host000")
+        theirs = [await one(scene, lambda client: client.vm.allocate(THEIRS)) for _ in range(2)]
+        for host, vm in enumerate(theirs):
+            await one(scene, lambda client, vm=vm, host=host: client.vm.deploy(vm, host))
+        host = scene.custody.state.hosts["host000"]
+        await scene.until(lambda: host.size == Size(2, 3096) and host.others == Size(2, 1000), "less is offered")
+        await scene.running("2", "host000")
+        await scene.write("scheduler.hpc", f.HostReleased(host="host001"))
+        await scene.until(lambda: scene.host("host001") == "free", "cleared, whatever others run there")
+        assert len(scene.alive()) == 4
 
 
 async def test_cpu_is_overcommitted_where_the_site_allows_it_and_while_little_of_it_is_used(scene: Stage) -> None:

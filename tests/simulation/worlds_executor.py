@@ -38,6 +38,7 @@ _PARTS: Final = (
     "allocations",
     "backoff",
     "health",
+    "hidden",
     "probation",
     "utilisation",
     "site",
@@ -96,6 +97,14 @@ class HealthView(msgspec.Struct, array_like=True):
     """What `HostHealth` remembers."""
 
     known: dict[str, Known]
+
+
+class HiddenView(msgspec.Struct, array_like=True):
+    """What `HiddenVms` remembers."""
+
+    hidden: dict[int, None]
+    seen_at: dict[int, int]
+    missed_at: dict[int, int]
 
 
 class ProbationView(msgspec.Struct, array_like=True):
@@ -170,6 +179,7 @@ class Service(msgspec.Struct, array_like=True):
     allocations: AllocationsView
     backoff: BackoffView
     health: HealthView
+    hidden: HiddenView
     probation: ProbationView
     utilisation: UtilisationView
     site: SiteView
@@ -197,6 +207,7 @@ class Process:
             (core.vm_reconciler.allocations, AllocationsView),
             (core.vm_reconciler.allocations.backoff, BackoffView),
             (core.host_reconciler.health, HealthView),
+            (core.host_reconciler.hidden, HiddenView),
             (core.host_reconciler.probation, ProbationView),
             (core.host_reconciler.utilisation, UtilisationView),
             (core.host_reconciler.site, SiteView),
@@ -225,6 +236,7 @@ class Process:
             service.allocations,
             service.backoff,
             service.health,
+            service.hidden,
             service.probation,
             service.utilisation,
             service.site,
@@ -278,6 +290,9 @@ def _tidy_ticks(process: Process) -> None:
     for observed in vm_reconciler.observed_vms.values():
         observed.heard = among(observed.heard)
     ledger.saved_at = {vm: among(tick) for vm, tick in ledger.saved_at.items()}
+    hidden = host_reconciler.hidden
+    hidden.seen_at = {vm: among(tick) for vm, tick in hidden.seen_at.items()}
+    hidden.missed_at = {vm: among(tick) for vm, tick in hidden.missed_at.items()}
     allocations = vm_reconciler.allocations
     allocations.unsure = {key: (among(tick), call) for key, (tick, call) in allocations.unsure.items()}
     if poll is not None:

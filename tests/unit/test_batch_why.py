@@ -163,6 +163,17 @@ def test_no_host_held_and_too_large_are_told_apart() -> None:
     assert (code, params["able"], params["nodes"]) == (because.TooLargeNow, 2, 3)
 
 
+def test_what_vms_of_others_take_is_told_to_jobs_that_lack_it_alone() -> None:
+    world = cluster()
+    world.write("executor", f.HostDescribed(host="h1", one_id=1, cores=1, memory_mb=4096, others={"cores": 3}))
+    runs, large = world.submit(cores=4), world.submit(nodes=2, cores=2)
+    assert codes(world, runs) == [because.Starting]
+    assert explain(world, large)[1] == (because.UsedByOthers, {"hosts": ["h1"], "shared": 1, "cores": 3})
+    assert codes(world, world.submit(cores=2)) == [because.WaitsForHosts, because.UsedByOthers]
+    world.write("executor", f.HostDescribed(host="h1", one_id=1, cores=4, memory_mb=4096))
+    assert codes(world, large) == [because.WaitsForHosts]
+
+
 def test_running_and_finished_jobs_are_told_as_such() -> None:
     world = cluster()
     job = world.submit()

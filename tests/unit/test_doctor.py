@@ -26,7 +26,7 @@ from schemas.config import Hosts
 from tests.support.ports import free_port
 
 DUMMY = Wanted(hypervisor="dummy")
-NEEDED = ("VM/* CREATE+ADMIN", "HOST/* USE+MANAGE", "DATASTORE/* USE")
+NEEDED = ("VM/* CREATE+ADMIN+USE", "HOST/* USE+MANAGE", "DATASTORE/* USE")
 
 
 async def examined(url: str, session: str, wanted: Wanted = DUMMY, dry: bool = False) -> list[Finding]:
@@ -126,6 +126,16 @@ async def test_a_user_with_the_documented_rules_is_good() -> None:
         assert levels(found)["rights"] == "ok"
         assert levels(found)["dry run"] == "ok"
         assert one.store.vms == {}
+
+
+async def test_a_user_who_does_not_see_whose_vms_are_there_is_warned_and_no_more() -> None:
+    async with running_server(2) as one:
+        session = await bob(one, "VM/@1 CREATE+ADMIN+USE", "HOST/* USE+MANAGE", "DATASTORE/* USE")
+        found = of(await examined(one.url, session), "rights")
+        assert [x.level for x in found] == ["ok", "warn"]
+        assert "oneacl create '#2 VM/* USE'" in found[1].fix
+        one.store.acls[200] = Acl(id=200, text="#2 VM/* USE *")
+        assert [x.level for x in of(await examined(one.url, session), "rights")] == ["ok", "ok"]
 
 
 async def test_a_quota_is_told_before_it_stops_anything() -> None:

@@ -172,6 +172,17 @@ def test_a_host_that_is_set_apart_says_what_stays_and_until_when() -> None:
     assert "it drains (repair): jobs run to their end, instances are replaced elsewhere" in sentences(site.host("h1"))
 
 
+def test_what_vms_of_others_take_is_told_of_the_host_and_of_departments() -> None:
+    site = Site()
+    less = f.HostDescribed(host="h1", one_id=1, cores=2, memory_mb=4096, others={"cores": 2, "memory_mb": 512})
+    site.world.write("executor", less)
+    said = "VMs of other users of OpenNebula hold 2 cores and 512 MiB on host h1"
+    for answer in (site.host("h1"), site.department("hpc")):
+        [remedy] = [word["remedy"] for word in answer["told"] if word["sentence"] == said]
+        assert "onehost show" in remedy
+    assert said not in sentences(site.host("h2"))
+
+
 def test_a_free_host_says_who_wants_one() -> None:
     world = World(cloud(batch("hpc")))
     world.hosts(1)

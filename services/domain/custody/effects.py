@@ -13,6 +13,7 @@ from typing import Final
 
 from schemas import facts as f
 from schemas.ids import element_id, instance_parts
+from schemas.size import size_in
 from services.domain.custody.custody import Custody
 from services.domain.custody.rules import BINDS_AGAIN, RULES, RULES_KNOWN, Incompatible
 from services.domain.custody.state import (
@@ -63,7 +64,7 @@ def host_described(custody: Custody, fact: f.HostDescribed, _writer: str) -> Non
         host = custody.state.hosts[fact.host] = Host(name=fact.host, since=custody.state.at)
         custody.index.add_host(host)
     host.one_id, host.size = fact.one_id, custody.size(fact)
-    host.labels, host.cluster = dict(fact.labels), fact.cluster
+    host.labels, host.cluster, host.others = dict(fact.labels), fact.cluster, size_in(fact.others)
 
 
 def host_removed(custody: Custody, fact: f.HostRemoved, _writer: str) -> None:

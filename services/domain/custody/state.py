@@ -38,6 +38,7 @@ class Host(msgspec.Struct, kw_only=True):
     size: Size = NOTHING
     labels: dict[str, str] = {}
     cluster: str = ""
+    others: Size = NOTHING  # what VMs of other users take of it, which is not in `size`: for explanations alone
     state: HostState = "absent"
     dept: str | None = None  # the holder; while draining or lost: the last one
     since: float = 0.0  # when the state or the holder last changed

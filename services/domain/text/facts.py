@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from schemas.control_characters import shown
 from schemas.dimensions import words
-from schemas.size import FIELDS, Size
+from schemas.size import FIELDS, Size, size_in
 from schemas.subjects import SITE
 from schemas.units import count, iso, some, span
 from schemas.words import program_ended
@@ -169,7 +169,9 @@ def _seized(p: Params) -> str:
 def _described(p: Params) -> str:
     labels = p.get("labels") or {}
     with_labels = f", {count(len(labels), 'label')}" if labels else ""
-    return f"{p['host']} offers {words(Size(*map(p.number, FIELDS)))}{with_labels}"
+    others = size_in(p.get("others") or {})
+    less = f"; VMs of other users hold {words(others)}" if any(others) else ""
+    return f"{p['host']} offers {words(Size(*map(p.number, FIELDS)))}{with_labels}{less}"
 
 
 _LOST: Final = {

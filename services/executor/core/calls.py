@@ -127,7 +127,8 @@ class HostSight(msgspec.Struct, frozen=True):
     """One host in an answer of OpenNebula.  `usable`: it is monitored and enabled.  `bad`: why its VMs cannot be relied on
     (error, offline), or empty.  `apart`: why nothing new is started there (disabled).  None of them: it is on its way.
     `size`: what is there, as far as it may be used; `max_cpu`: what OpenNebula lets VMs ask for, in percent of a core;
-    `asked`: what the VMs there have asked for, by dimension, as OpenNebula counts it (`Dimension.grain`).
+    `asked`: what the VMs there have asked for, by dimension, as OpenNebula counts it (`Dimension.grain`); `others`: the part of
+    it that is other users', as we count it.
     `services.executor.core.host_health` judges it."""
 
     name: str
@@ -141,6 +142,7 @@ class HostSight(msgspec.Struct, frozen=True):
     apart: str = ""
     max_cpu: int = 0
     asked: tuple[int, ...] = NOTHING
+    others: Size = NOTHING
 
 
 class Sample(msgspec.Struct, frozen=True):

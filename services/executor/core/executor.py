@@ -99,6 +99,7 @@ class ExecutorCore:
             self.vm_reconciler.missing(missing, observation.ticket, now)
         elif isinstance(observation, PoolSeen):
             self.host_reconciler.suspicious = False
+            self.host_reconciler.audited({sight.vm: None for sight in observation.vms}, observation.ticket)
             self.vm_reconciler.seen_pool(observation.vms, observation.strange, observation.ticket, now)
         elif isinstance(observation, HostTold):
             self.host_reconciler.told(observation.one_id)

@@ -16,8 +16,9 @@ Rules
      journal stays so until a new leader has seen a newer sample than the one that it found.
   3. Outside the clusters, or the constraint `use`, of the configuration: not one of ours.  Known already: apart while held.
   4. What others use: HOST_SHARE counts what all VMs on the host asked for, and VMS names them.  Both are of one moment; minus
-     our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours.  A VM that is
-     neither known as ours nor as another's (one that has just ended, say) leaves the number as it was.
+     our own (whose size the ledger knows) that is the others' exactly, whatever comes and goes of ours, and also where
+     OpenNebula does not show our user whose they are (`hidden_vms`).  A VM that is neither known as ours nor as another's (one
+     that has just ended, say) leaves the number as it was.
   5. Cores are those that are there, as far as OpenNebula lets them be used (RESERVED_CPU): MAX_CPU above TOTAL_CPU counts only
      by overcommit (`overcommit`), which never offers more than MAX_CPU: `deploy` is enforced, and would be refused.  Memory
      is MAX_MEM, never more.
@@ -94,9 +95,10 @@ class HostHealth:
         room: RoomOf,
         before: Size | None,
         was_late: bool = False,
+        others_before: Size = NOTHING,
     ) -> HostSight:
         """The sight, judged.  `before`: what custody says it offers, if it knows the host; `was_late`: that
-        custody says it is late."""
+        custody says it is late; `others_before`: what custody says others take of it."""
         known = self.known.setdefault(sight.name, Known())
         known.others = self._others(sight, room, known.others)
         known.silent_s += min(STEP_S, max(0.0, now - known.looked_at))
@@ -109,6 +111,7 @@ class HostHealth:
         return msgspec.structs.replace(
             sight,
             size=size,
+            others=others_before if known.others is None else _in_ours(known.others),
             apart=apart,
             bad=sight.bad or (LATE if lost else ""),
             usable=sight.usable and not apart and not lost,
@@ -149,8 +152,12 @@ class HostHealth:
             rule = _rule(rules) if _overcommits(sight, rules) else NONE
             known.offered = cores_offered(cores, known.used_cpu / (100 * cores), known.offered, rule)
             cores = min(known.offered, sight.max_cpu // 100)
-        others = Size._make(-(-asked // grain) for asked, grain in zip(known.others, _GRAINS, strict=True))
-        return sight.size._replace(cores=cores).minus(others).most(NOTHING)
+        return sight.size._replace(cores=cores).minus(_in_ours(known.others)).most(NOTHING)
+
+
+def _in_ours(asked: tuple[int, ...]) -> Size:
+    """OpenNebula's units in ours, rounded up."""
+    return Size._make(-(-number // grain) for number, grain in zip(asked, _GRAINS, strict=True))
 
 
 def offers(size: Size) -> bool:

@@ -13,6 +13,7 @@ Rules
   4. Draining, lost or absent: cleared only if it is usable, or only set apart, no VM journaled for it is open, and a look
      begun after the last fact about it, or about a VM on it, has shown none of ours (X5).  A look is one `host.info`; where
      many hosts wait, a pool.
+     VMs of others do not count, also those that our user may not see (`hidden_vms`).
   5. Set apart (disabled, late, left out, filled by others: `host_health`): `host.quarantined` for as good as ever, and for
      nothing when that is over.  What runs there continues; it is not granted and nothing is placed there.
   6. What a host really uses is reported when that has changed permanently: `utilisation_reports`.
@@ -32,6 +33,7 @@ from schemas.ids import HOST
 from schemas.size import NOTHING
 from services.domain.custody.state import Host
 from services.executor.core.calls import HostSight, HostsSeen, Look, Outcome, Result, Sample
+from services.executor.core.hidden_vms import HiddenVms
 from services.executor.core.host_health import EXCLUDED, LATE, STANDING, HostHealth, offers
 from services.executor.core.ledger import Ledger, Room
 from services.executor.core.probation import NO_ROOM, Probation
@@ -69,6 +71,7 @@ class HostReconciler:
             UtilisationReports(ledger),
         )
         self.site = SiteFault(ledger, timers)
+        self.hidden = HiddenVms()
         self.ignored: dict[str, None] = {}  # names that no subject or label could carry
 
     def is_usable(self, name: str) -> bool:
@@ -122,7 +125,7 @@ class HostReconciler:
                 if sample is not None:
                     self.health.sampled(sight.name, sample, now)
                     self._sampled(sight, sample, now)
-                now_there[sight.name] = self._appraised(sight, now, ours, foreign)
+                now_there[sight.name] = self._appraised(sight, now, pool.ticket, ours, foreign)
             else:
                 unusable[sight.name] = None
         for name in [*now_there, *self.seen, *(() if self.polled else self.custody.state.hosts)]:
@@ -133,6 +136,7 @@ class HostReconciler:
                 self.utilisation.forget(name)
         self.seen, self.polled, self.pool_wanted = now_there, True, False
         self.ignored = unusable
+        self.hidden.forget(vm for sight in now_there.values() for vm in sight.vms)
         self.looks = {name: tick for name, tick in self.looks.items() if name in now_there and tick > pool.ticket}
         for name in [n for state in _TO_CLEAR for n in self.custody.index.by_state[state]]:
             seen = now_there.get(name)
@@ -147,18 +151,25 @@ class HostReconciler:
             if self.utilisation.sampled(sight.name, cpu, memory, sample.at, now):
                 self.news[sight.name] = None
 
-    def _appraised(self, sight: HostSight, now: float, ours: dict[int, str], foreign: dict[int, None]) -> HostSight:
+    def _appraised(
+        self, sight: HostSight, now: float, ticket: int, ours: dict[int, str], foreign: dict[int, None]
+    ) -> HostSight:
         """The sight as `host_health` has it."""
+        unknown = [vm for vm in sight.vms if vm not in ours and vm not in foreign]
+        if unknown and self.hidden.listed(unknown, ticket, self.ledger.next_tick()):
+            self.suspicious = True
+        hidden = self.hidden.hidden
         host, rooms = self.custody.state.hosts.get(sight.name), self.ledger.state.rooms
         same = host if host is not None and host.one_id == sight.one_id else None
         before = same.size if same is not None else None
         was_late = same is not None and same.quarantine == LATE and same.quarantine_until > now
 
         def room(vm: int) -> Room | None:
-            return _NOTHING if vm in foreign else rooms.get(ours.get(vm, ""))
+            return _NOTHING if vm in foreign or vm in hidden else rooms.get(ours.get(vm, ""))
 
-        seen = self.health.of(sight, self.rules, now, room, before, was_late)
-        return msgspec.structs.replace(seen, size=under(seen.size, self.custody.state.rules))
+        others = same.others if same is not None else NOTHING
+        seen, counted = self.health.of(sight, self.rules, now, room, before, was_late, others), self.custody.state.rules
+        return msgspec.structs.replace(seen, size=under(seen.size, counted), others=under(seen.others, counted))
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:
@@ -170,7 +181,7 @@ class HostReconciler:
         self, name: str, vms: tuple[int, ...], ticket: int, ours: dict[int, str], foreign: dict[int, None]
     ) -> None:
         """A look at one host: is anything there that is ours, or may be?"""
-        others = [vm for vm in vms if vm not in foreign]
+        others = [vm for vm in vms if vm not in foreign and vm not in self.hidden.hidden]
         if any(vm not in ours for vm in others):
             self.suspicious = True
         if not others:
@@ -178,6 +189,14 @@ class HostReconciler:
         if self.looks.get(name, ticket) <= ticket:  # else it has changed since
             self.looks.pop(name, None)
         self.news[name] = None
+
+    def audited(self, there: dict[int, None], ticket: int) -> None:
+        """All VMs that OpenNebula shows: hosts that list others are looked at once more (`hidden_vms`)."""
+        lacking = dict.fromkeys(self.hidden.audited(there, ticket, self.ledger.next_tick()))
+        if lacking:
+            for name, sight in self.seen.items():
+                if any(vm in lacking for vm in sight.vms):
+                    self.looks[name] = self.ledger.next_tick()
 
     def told(self, one_id: int) -> None:
         """A hint that this host has changed.  The truth comes from a look, or from a pool if the host is unknown."""
@@ -194,7 +213,7 @@ class HostReconciler:
         ticket = self.looking.pop(name)
         if result.outcome is Outcome.OK and result.found is not None and result.found.name == name:
             before = self.seen.get(name)
-            self.seen[name] = found = self._appraised(result.found, now, ours, foreign)
+            self.seen[name] = found = self._appraised(result.found, now, ticket, ours, foreign)
             if self._differs(before, found):
                 self.ledger.freed[f"h:{name}"] = None
             self._note(name, result.found.vms, ticket, ours, foreign)
@@ -293,11 +312,11 @@ class HostReconciler:
 def _about(sight: HostSight) -> tuple[object, ...]:
     """What matters of a host beside its VMs."""
     usable = (sight.usable, sight.bad, sight.apart)
-    return usable, sight.one_id, sight.size, sight.labels, sight.cluster
+    return usable, sight.one_id, sight.size, sight.labels, sight.cluster, sight.others
 
 
 def _described(host: Host) -> tuple[object, ...]:
-    return host.one_id, host.size, host.labels, host.cluster
+    return host.one_id, host.size, host.labels, host.cluster, host.others
 
 
 def _describe(sight: HostSight) -> f.HostDescribed:
@@ -307,4 +326,5 @@ def _describe(sight: HostSight) -> f.HostDescribed:
         **sight.size.fields(),
         labels=sight.labels,
         cluster=sight.cluster,
+        others={field: number for field, number in sight.others.fields().items() if number},
     )

@@ -16,6 +16,7 @@ from schemas.config import CloudConfig, Department, WebPolicy
 from schemas.units import count, iso, span
 from schemas.words import by_contract
 from services.domain import grace
+from services.domain.others import used_by_others
 from services.domain.sharing.host_ownership import PRESENT, counts, usable
 from services.domain.sharing.lending import bounds, next_change, reach
 from services.domain.sharing.withheld import withheld
@@ -129,6 +130,7 @@ def _unusable(core: MonitorCore, now: float) -> list[Word]:
         found.append(Word(f"{count(resting, 'host')} in quarantine (phoenix hosts shows why)"))
     if lost:
         found.append(Word(f"{count(lost, 'host')} lost (phoenix hosts shows why)", "bring them back in OpenNebula"))
+    found += [Word(one.sentence(), one.remedy()) for one in used_by_others(hosts)]
     free = [host for host in hosts if host.state == "free" and counts(host, now)]
     if free:
         found.append(

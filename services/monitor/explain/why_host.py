@@ -20,6 +20,7 @@ from schemas.reasons import Reason
 from schemas.units import count, iso, span
 from services.domain import grace
 from services.domain.custody.state import Host
+from services.domain.others import used_by_others
 from services.domain.sharing.lending import bounds
 from services.domain.text import sentence
 from services.domain.text.facts import told
@@ -112,7 +113,7 @@ def _apart(host: Host, now: float) -> list[Word]:
     if host.quarantine_until > now:
         until = "" if host.quarantine_until > now + 365 * 86_400 else f" until {iso(host.quarantine_until)}"
         found.append(Word(f"it is set apart{until}: {host.quarantine}"))
-    return found
+    return [*found, *(Word(one.sentence(), one.remedy()) for one in used_by_others([host]))]
 
 
 def _cordoned(host: Host) -> str:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from schemas.config import WebPolicy
+from services.domain.custody.state import Host
 from services.domain.sharing.withheld import withheld
 from services.scheduler.core.batch import best_effort
 from services.scheduler.core.batch.core import BatchCore
@@ -88,6 +89,11 @@ class Snapshot:
         if by_contract := withheld(self.core.custody, self.core.dept, self.now):
             found["contracts"] = [one.text for one in by_contract]
         return found
+
+    @cached_property
+    def shared(self) -> list[Host]:
+        """Hosts of the cluster on which VMs of other users of OpenNebula take a part."""
+        return [host for host in self.core.custody.state.hosts.values() if any(host.others)]
 
     def _held_by_load(self) -> dict[str, int]:
         """Web department -> hosts that it holds beyond its minimum: they come back when its load falls."""

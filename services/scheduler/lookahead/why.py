@@ -38,6 +38,7 @@ from schemas.times import nearest
 from services.domain import grace
 from services.domain.core import NEVER
 from services.domain.custody.state import Unit
+from services.domain.others import used_by_others
 from services.domain.sharing import lending
 from services.domain.sharing.host_ownership import usable
 from services.scheduler.core.batch import best_effort
@@ -217,6 +218,7 @@ def _why_pending(snapshot: Snapshot, unit: str, *, moments: bool = True) -> Iter
         room = _why_no_room(snapshot, unit, moments=moments)
         if not (before or more) or (type(room) is not because.WaitsBehind and not _has_room(room)):
             yield room
+            yield from _others(snapshot, room)
     yield from _priority(core, job)
     yield from _history(core, unit, now)
 
@@ -349,6 +351,15 @@ def _why_no_room(snapshot: Snapshot, unit: str, *, moments: bool) -> Reason:
     way = free < shape.nodes
     turn = _turn(snapshot, unit, moments=moments) or _gap(snapshot)
     return because.WaitsBehind(ahead=ahead, job=head.unit, **turn, way=way)
+
+
+def _others(snapshot: Snapshot, room: Reason) -> list[Reason]:
+    """Where free capacity is short: what VMs of other users take, of the hosts that are meant."""
+    if not snapshot.shared or type(room) is because.WaitsBehind or _has_room(room):
+        return []
+    mine = snapshot.core.custody.index.held.get(snapshot.core.dept, ())
+    anywhere = type(room) is not because.WaitsForHosts
+    return used_by_others(host for host in snapshot.shared if anywhere or host.name in mine or host.state == "draining")
 
 
 def _meeting(core: BatchCore, shape: Shape) -> dict[str, int]:

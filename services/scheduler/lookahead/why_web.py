@@ -5,7 +5,8 @@ Rules
      whether it is stuck for want of a host; then what is short: hosts, and instances that are on their way.
      If guarantees of batch departments keep the hosts, or other web departments have them (`shortage`), which; if contracts
      do not lend more (`sharing.withheld`), whose; else how many hosts there are.  If jobs on hosts that are on their way have
-     asked for a grace (`domain.grace`), which, and when the hosts that it lacks are clear at the latest.
+     asked for a grace (`domain.grace`), which, and when the hosts that it lacks are clear at the latest; and what VMs of other
+     users of OpenNebula take (`domain.others`).
      Before all that: which instances are not ready, since when, what they answer and what follows; UNITS_MAX are named.
   2. Then which drain, and until when at the latest; and, while some are short, how the last one that failed did.
   3. If load is missing, since when, and which source reported it last, as far as the edge has heard it since it started.  Last
@@ -25,6 +26,7 @@ from typing import Any, Final, NamedTuple
 from schemas import reasons as because
 from schemas.reasons import Reason
 from services.domain import grace, readiness
+from services.domain.others import used_by_others
 from services.domain.sharing.host_ownership import usable
 from services.domain.sharing.shortage import kept_from, shares_of_others
 from services.domain.sharing.withheld import withheld
@@ -68,6 +70,7 @@ def why(core: WebCore, now: float, told: Told = NOTHING_TOLD) -> list[Reason]:
         by = _kept(core, now)
         found.append(because.WaitsForHosts(demand=wanted, held=held, short=wanted - held, **by))
         found += grace.told(grace.waited_for(core.custody, wanted - held), now)
+        found += used_by_others(core.custody.state.hosts.values())
     if active > core.state.serving:
         found.append(because.Starting(instances=active - core.state.serving, **_of_start(core)))
     if active < target and now < core.state.retry_at:
