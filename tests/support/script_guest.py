@@ -37,6 +37,7 @@ class ScriptDriver(DummyDriver):
         super().__init__(guest=self._guest)
         self.lxc = lxc
         self.left: list[int] = []
+        self.group: dict[str, str] = {}  # file -> text, of the control group of VMs that start from now on
         self._stopped: set[int] = set()
         # Below /tmp, where the job's account may go; pytest's own directories are for their owner alone.
         self.directory = Path(tempfile.mkdtemp(prefix="phoenix-guest-"))
@@ -58,7 +59,7 @@ class ScriptDriver(DummyDriver):
         file.write_text(context_file(vm.context))
         file.chmod(0o600)
         with (self.directory / f"console-{vm.vm_id}").open("wb") as told:
-            process = await self._spawn(vm.vm_id, file, told.fileno())
+            process = await self._spawn(vm, file, told.fileno())
         self.processes[vm.vm_id] = process
         try:
             await process.wait()
@@ -68,14 +69,30 @@ class ScriptDriver(DummyDriver):
         finally:
             self._kill(process)
 
-    async def _spawn(self, vm: int, file: Path, console: int) -> asyncio.subprocess.Process:
+    def _machine(self, vm: VmSpec) -> Path:
+        """What its script finds of /proc and /sys: this machine's, and a control group of its own if the test wants one."""
+        place = self.directory / f"machine-{vm.vm_id}"
+        if not place.exists():
+            (place / "proc" / "1").mkdir(parents=True)
+            for name in ("stat", "meminfo", "uptime", "vmstat"):
+                (place / "proc" / name).symlink_to(f"/proc/{name}")
+            (place / "proc" / "1" / "environ").touch()
+            group = place / "sys" / "fs" / "cgroup"
+            group.mkdir(parents=True)
+            for name, text in self.group.items():
+                (group / name).write_text(text)
+            (place / "proc" / "1" / "cgroup").write_text("0::/init.scope\n")
+        return place
+
+    async def _spawn(self, vm: VmSpec, file: Path, console: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             *self.shell,
             str(SCRIPT),
             str(file),
             env={
                 "PATH": os.environ["PATH"],
-                "PHOENIX_GUEST_ROOM": str(self.directory / "rooms" / str(vm)),
+                "PHOENIX_GUEST_ROOM": str(self.directory / "rooms" / str(vm.vm_id)),
+                "PHOENIX_GUEST_MACHINE": str(self._machine(vm)),
                 "PHOENIX_GUEST_POWEROFF": "true",
             },
             cwd="/",
