@@ -21,7 +21,7 @@ from services.runtime.config.tables import Config
 
 HELP: Final = """examples:
   phoenix doctor --config site.toml                            the OpenNebula that a configuration names
-  phoenix doctor --config site.toml --dry-run-vm               and try one VM on HOLD; nothing of it is left
+  phoenix doctor --config site.toml --dry-run-vm               and try one VM, and how long it takes; nothing is left
   phoenix doctor --opennebula http://one:2633/RPC2 --auth one_auth --hypervisor kvm
   phoenix doctor                                               the embedded one of the cloud that runs here
 
@@ -43,7 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--events", metavar="HOST:PORT", type=_place, help="where state changes are published, if oned does not say"
     )
     parser.add_argument(
-        "--dry-run-vm", action="store_true", help="allocate a VM on HOLD, try to deploy it where it cannot fit, end it"
+        "--dry-run-vm",
+        action="store_true",
+        help="try the template and the rights with a VM on HOLD; where VMs are machines, run a small one and measure it",
     )
 
 

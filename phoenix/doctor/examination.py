@@ -126,9 +126,14 @@ def _speed(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:
 
 
 def _some_host(pool: Any | None, wanted: Wanted) -> int | None:
-    """One that the cloud would use: on others it may have no rights."""
+    """One that the cloud would use (on others it may have no rights), with as much free as there is."""
     every = [] if pool is None else pool.findall("HOST")
     usable = [
         x for x in every if int(x.findtext("STATE") or 0) in checks.USABLE and is_ours(host_sight(x), wanted.rules)
     ]
-    return min((int(x.findtext("ID") or -1) for x in usable), default=None)
+    free = [(-min(_free(x, "CPU") / 100, _free(x, "MEM") / (1 << 20)), int(x.findtext("ID") or -1)) for x in usable]
+    return min(free, default=(0.0, None))[1]
+
+
+def _free(host: Any, what: str) -> int:
+    return int(host.findtext(f"HOST_SHARE/MAX_{what}") or 0) - int(host.findtext(f"HOST_SHARE/{what}_USAGE") or 0)

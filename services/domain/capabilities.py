@@ -18,16 +18,17 @@ from schemas.config import Capability
 from schemas.dimensions import is_fixed
 from schemas.size import NOTHING, Size
 
-Hypervisor = Literal["process", "dummy", "kvm", "lxc", "xen"]
+Hypervisor = Literal["process", "dummy", "kvm", "qemu", "lxc", "xen"]
 ALL: Final[tuple[Capability, ...]] = ("suspend", "resume_elsewhere", "live_migration", "cold_migration")
 CAPABILITIES: Final[dict[Hypervisor, tuple[Capability, ...]]] = {
     "process": ALL,  # SIGSTOP and SIGCONT; every host is the same machine, so the memory need not move
     "dummy": (*ALL, "keep_devices"),  # does nothing, and succeeds
     "kvm": ALL,
+    "qemu": ALL,  # KVM's driver without the processor's help (VM_MAD qemu): slower, and able to do the same
     "lxc": (),  # upstream's driver has neither save nor migrate
     "xen": ALL,
 }
-ENDS_ITSELF: Final[tuple[Hypervisor, ...]] = ("process", "dummy", "kvm", "xen")
+ENDS_ITSELF: Final[tuple[Hypervisor, ...]] = ("process", "dummy", "kvm", "qemu", "xen")
 
 
 def ends_itself(*named: str) -> bool:

@@ -158,7 +158,7 @@ department = "hcp"
         (after('kind = "batch"', '[department.batch.warm]\nshare = "users"'), "department.batch.warm.share",
          'did you mean "user"?'),
         (GOOD + '[opennebula]\nhypervisor = "lxc"\n', "opennebula.hypervisor", "name the endpoint of their OpenNebula too"),
-        (GOOD + '[opennebula]\nhypervisor = "qemu"\n', "opennebula.hypervisor", 'one of "process"'),
+        (GOOD + '[opennebula]\nhypervisor = "vmware"\n', "opennebula.hypervisor", 'one of "process"'),
         (after('kind = "batch"', "[department.batch]\nreservations_max = 0"), "department.batch.reservations_max",
          "at least 1"),
         (after('kind = "batch"', "[department.batch]\nreservations_max = 1001"), "department.batch.reservations_max",

@@ -37,7 +37,7 @@ from services.executor.core.hidden_vms import HiddenVms
 from services.executor.core.host_health import EXCLUDED, LATE, STANDING, HostHealth, offers
 from services.executor.core.ledger import Ledger, Room
 from services.executor.core.probation import NO_ROOM, Probation
-from services.executor.core.site_fault import WINDOW_S, SiteFault
+from services.executor.core.site_fault import SiteFault
 from services.executor.core.timers import Timers
 from services.executor.core.utilisation_reports import UtilisationReports
 
@@ -96,7 +96,7 @@ class HostReconciler:
         elif self.site.failed(name, key, why, now):
             if not before:
                 for host in self.site.hosts():
-                    self.probation.forgive(host, now - WINDOW_S)
+                    self.probation.forgive(host, now - self.site.window_s)
                     self._tell(host)
             return True
         self.probation.failed(name, now, self.rules, why)

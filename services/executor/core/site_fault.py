@@ -9,8 +9,9 @@ Theory of operation
 
 Rules
   1. It begins when starts failed on at least `HOSTS_MIN` hosts (two, if the cloud has no more), of at least `JOBS_MIN` jobs,
-     within `WINDOW_S`, and on at least `MOST` of the hosts on which one has ended since, or is under way; the last start of
-     each host counts.  An array is one job: what cannot start is then not the site.
+     within `window_s`, which is WINDOW_S, and longer where VMs may take longer than a minute to boot; and on at least `MOST` of
+     the hosts on which one has ended since, or is under way; the last start of each host counts.  An array is one job: what
+     cannot start is then not the site.
   2. While it lasts no host is blamed for a failed start, and a VM on HOLD whose deploy was refused keeps waiting.  Hosts that
      failed in it are forgiven as it begins (`Probation.forgive`): nothing is started there before it is over but what is tried.
   3. One start is tried at a time, each later than the one before; VMs take turns.  One that has not come up after `TRY_S` keeps
@@ -37,7 +38,8 @@ MOST: Final = 0.75  # a rack of half the hosts is quarantined host by host: the 
 WINDOW_S: Final = 30.0  # a host's third failed start in a row comes within two seconds, a slow one's within this
 TRY_FIRST_S: Final = 0.5
 TRY_MAX_S: Final = 5.0  # so long after the site is well again all start; one in trouble is asked no more often
-TRY_S: Final = 60.0  # the default boot budget of a batch department
+WINDOW_MAX_S: Final = 300.0  # … where starts take minutes
+TRY_S: Final = 60.0  # the boot budget of a batch department of the embedded cloud
 FADES_S: Final = 120.0
 SUCCEEDED: Final = "a start succeeded"
 UNWANTED: Final = "no start was wanted any more"
@@ -66,6 +68,14 @@ class SiteFault:
         self.wanted_at: float | None = None  # when a start was wanted last
 
     @property
+    def window_s(self) -> float:
+        """Rule 1: half of the longest boot budget of a department, within bounds."""
+        config = self.ledger.custody.state.config
+        policies = [d.batch or d.web for d in config.departments] if config is not None else []
+        longest_s = max((policy.boot_timeout_s for policy in policies if policy is not None), default=0.0)
+        return min(WINDOW_MAX_S, max(WINDOW_S, longest_s / 2))
+
+    @property
     def on(self) -> bool:
         """Starts are paused, or are about to be."""
         return self.found is not None or self.ledger.state.paused is not None
@@ -86,8 +96,9 @@ class SiteFault:
 
     def _is_site(self, now: float) -> bool:
         """Rule 1."""
-        self.ended = {host: one for host, one in self.ended.items() if one.at > now - WINDOW_S}
-        self.begun = {key: (host, at) for key, (host, at) in self.begun.items() if at > now - WINDOW_S}
+        since = now - self.window_s
+        self.ended = {host: one for host, one in self.ended.items() if one.at > since}
+        self.begun = {key: (host, at) for key, (host, at) in self.begun.items() if at > since}
         under_way = len({host for host, _ in self.begun.values() if host not in self.ended})
         failed = [one for one in self.ended.values() if one.failed]
         least = max(HOSTS_FEW, min(HOSTS_MIN, len(self.ledger.custody.state.hosts)))

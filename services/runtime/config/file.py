@@ -32,6 +32,7 @@ from schemas.config import BatchPolicy, CloudConfig, Department, Hosts, Lending,
 from services.runtime.config.checks import check_cloud, check_deployment
 from services.runtime.config.form import Form, Lines, Path_, Problem
 from services.runtime.config.machines import elsewhere, hypervisor_of, with_hypervisor, with_save_s
+from services.runtime.config.pace import SITE, is_site, paced, patient
 from services.runtime.config.tables import (
     Billing,
     Config,
@@ -166,9 +167,15 @@ def _read(form: Form, document: dict[str, Any], in_force: OpenNebula | None) -> 
         form.report(("opennebula", "hypervisor"), wrong, named)
     hypervisor = hypervisor_of(opennebula, named) if in_force is None else in_force.hypervisor
     tables["opennebula"] = msgspec.structs.replace(tables["opennebula"], hypervisor=hypervisor)
+    departments = tuple(_with_settings(d) for d in lists["department"])
+    if is_site(hypervisor):
+        said = document.get("department")
+        departments = tuple(map(patient, departments, said if isinstance(said, list) else [said]))
+        for key in SITE:
+            tables[key] = paced(key, tables[key], document.get(key), departments)
     cloud = CloudConfig(
         name=tables["cloud"].name if "cloud" in tables else "",
-        departments=tuple(_with_settings(d) for d in lists["department"]),
+        departments=departments,
         users=lists["user"],
         lending=lists["lending"],
         policy=with_save_s(tables["policy"], policy, hypervisor),

@@ -29,8 +29,16 @@ EMBEDDED: Final[Hypervisor] = "process"
 EMBEDDED_HAS: Final[tuple[Hypervisor, ...]] = ("process", "dummy")
 WISHES: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend", "migrate")
 # What saving a VM may take.  process, dummy: a signal, or nothing at all; five seconds are for a machine that is busy.
-# kvm, xen: 12 GiB at the 100 MB/s of one disk; who has larger VMs, or slower storage, says so.  lxc saves nothing.
-SAVE_S: Final[dict[Hypervisor, float]] = {"process": 5.0, "dummy": 5.0, "lxc": 5.0, "kvm": 120.0, "xen": 120.0}
+# kvm, xen: 12 GiB at the 100 MB/s of one disk, and then over the wire to the front end, if the datastore is on the hosts; who
+# has larger VMs, or slower storage, says so.  lxc saves nothing.
+SAVE_S: Final[dict[Hypervisor, float]] = {
+    "process": 5.0,
+    "dummy": 5.0,
+    "lxc": 5.0,
+    "kvm": 240.0,
+    "qemu": 240.0,
+    "xen": 240.0,
+}
 
 
 def hypervisor_of(table: object, named: Hypervisor | None) -> Hypervisor | None:
