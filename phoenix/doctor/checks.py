@@ -31,6 +31,7 @@ HOST_STATES: Final = {0: "init", 3: "error", 4: "disabled", 5: "error", 6: "init
 SYSTEM, IMAGE = 1, 0  # TYPE of a datastore
 ENABLED: Final = "0"
 SPACE_WARN_MB, SPACE_FAIL_MB = 10 * 1024, 1024  # a small image and a few suspended VMs; not even one image
+VMS_HERE: Final = "each VM's disks are here, and the memory of suspended ones"
 SPARE_CONNECTIONS: Final = 4  # for people, Sunstone and monitoring beside our calls
 IMAGE_USABLE: Final = ("1", "2")  # READY, USED
 
@@ -177,8 +178,10 @@ def _drivers(usable: list[Any], wanted: Wanted) -> list[Finding]:
 # -------------------------------------------------------------------------------------------------------------- datastores
 
 
-def datastores(pool: Any) -> list[Finding]:
+def datastores(pool: Any, hosts: Any | None = None, wanted: Wanted | None = None) -> list[Finding]:
+    """`pool`: one.datastorepool.info; `hosts`: one.hostpool.info, since the space of some drivers is the hosts'."""
     found: list[Finding] = []
+    usable_hosts = [] if hosts is None else _usable(hosts, wanted or Wanted())
     for kind, name in ((SYSTEM, "system"), (IMAGE, "image")):
         every = [x for x in pool.findall("DATASTORE") if x.findtext("TYPE") == str(kind)]
         usable = [x for x in every if (x.findtext("STATE") or ENABLED) == ENABLED]
@@ -186,22 +189,68 @@ def datastores(pool: Any) -> list[Finding]:
             says = f"{len(every)} {name} datastores, none enabled" if every else f"no {name} datastore is visible"
             advice = f"onedatastore create, or enable; and let this user USE it (TYPE = {name.upper()}_DS)"
             found.append(fail("datastores", says, advice))
-        found += [_space(name, x) for x in usable]
+        found += [_space(name, x, usable_hosts, wanted) for x in usable]
     return found
 
 
-def _space(kind: str, store: Any) -> Finding:
+def _usable(pool: Any, wanted: Wanted) -> list[Any]:
+    """Hosts that the cloud would use."""
+    every = [x for x in pool.findall("HOST") if int(x.findtext("STATE") or 0) in USABLE]
+    return [x for x in every if is_ours(host_sight(x), wanted.rules)]
+
+
+def _space(kind: str, store: Any, hosts: list[Any], wanted: Wanted | None) -> Finding:
+    if kind == "system" and int(store.findtext("TOTAL_MB") or 0) == 0:
+        return _on_hosts(store, hosts, wanted)
     free, driver = int(store.findtext("FREE_MB") or 0), store.findtext("TM_MAD") or "?"
     total = int(store.findtext("TOTAL_MB") or 0)
     says = f"{kind} datastore {store.findtext('NAME')} ({driver}): {free // 1024} of {total // 1024} GiB free"
     if kind == "system" and driver == "ssh":
         says += "; moving a VM copies its disks"
-    if total == 0 or free >= SPACE_WARN_MB:  # some drivers report the space for each host
+    if free >= SPACE_WARN_MB:
         return ok("datastores", says)
-    advice = (
-        "each VM's disks are here, and the memory of suspended ones" if kind == "system" else "images are copied here"
-    )
-    return (fail if free < SPACE_FAIL_MB else warn)("datastores", says, f"make room: {advice}")
+    advice = f"make room: {VMS_HERE if kind == 'system' else 'images are copied here'}"
+    if total == 0:
+        return warn(
+            "datastores", f"{says}: its size is not known", "onedatastore show; it is monitored each few minutes"
+        )
+    return (fail if free < SPACE_FAIL_MB else warn)("datastores", says, advice)
+
+
+def _on_hosts(store: Any, hosts: list[Any], wanted: Wanted | None) -> Finding:
+    """A system datastore without a size of its own: VMs' disks are on each host, in its directory (TM_MAD ssh and alike)."""
+    number, clusters = store.findtext("ID"), [x.text for x in store.findall("CLUSTERS/ID")]
+    driver = store.findtext("TM_MAD") or "?"
+    says = f"system datastore {store.findtext('NAME')} ({driver}) has its space on each host"
+    mine = [x for x in hosts if not clusters or x.findtext("CLUSTER_ID") in clusters]
+    if not mine:
+        return ok("datastores", f"{says}, and no usable host is in its clusters")
+    free = {x.findtext("NAME") or "?": _disk(x, number) for x in mine}
+    unknown = [name for name, mb in free.items() if mb is None]
+    if unknown:
+        told = f"{says}; {_some(list(unknown))} does not report it"
+        is_real = wanted is not None and wanted.hypervisor in REAL
+        advice = "onehost show HOST (DATASTORES); the probe of the host's monitoring reports it within minutes"
+        return warn("datastores", told, advice) if is_real else ok("datastores", told)
+    known = {name: mb for name, mb in free.items() if mb is not None}
+    small = [name for name, mb in known.items() if mb < SPACE_WARN_MB]
+    least = min(known, key=lambda name: (known[name], name))
+    says += f": {known[least] // 1024} GiB free on {least}, the least; moving a VM copies its disks"
+    if not small:
+        return ok("datastores", says)
+    full = all(mb < SPACE_FAIL_MB for mb in known.values())
+    where = _some(list(small))
+    return (fail if full else warn)("datastores", f"{says}; little on {where}", f"make room on them: {VMS_HERE}")
+
+
+def _disk(host: Any, datastore: str | None) -> int | None:
+    """MiB that are free there for the datastore; None: not reported."""
+    for one in host.findall("HOST_SHARE/DATASTORES/DS"):
+        if one.findtext("ID") == datastore:
+            return int(one.findtext("FREE_MB") or 0)
+    if int(host.findtext("HOST_SHARE/DATASTORES/MAX_DISK") or 0) == 0:
+        return None
+    return int(host.findtext("HOST_SHARE/DATASTORES/FREE_DISK") or 0)
 
 
 # ----------------------------------------------------------------------------------------------------------- configuration

@@ -49,7 +49,7 @@ def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]
     pool = _ask(endpoint, found, "hosts", lambda one: one.hostpool.info())
     found += [] if pool is None else checks.hosts(pool, wanted)
     stores = _ask(endpoint, found, "datastores", lambda one: one.datastorepool.info())
-    found += [] if stores is None else checks.datastores(stores)
+    found += [] if stores is None else checks.datastores(stores, pool, wanted)
     found += _quotas(endpoint, user)
     found += _configuration(endpoint, wanted)
     found += _speed(endpoint, wanted)

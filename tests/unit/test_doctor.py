@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -266,13 +267,55 @@ def store(kind: int, free: int, total: int = 100_000, state: int = 0) -> str:
         (store(0, 50_000) + store(1, 50_000), ["ok", "ok"]),
         (store(0, 5_000) + store(1, 500), ["fail", "warn"]),
         (store(0, 50_000) + store(1, 50_000, state=1), ["fail", "ok"]),
-        (store(1, 0, total=0), ["ok", "fail"]),
+        (store(0, 0, total=0) + store(1, 0, total=0), ["ok", "warn"]),
         ("", ["fail", "fail"]),
     ],
 )
 def test_datastores(pool: str, expected: list[str]) -> None:
     found = checks.datastores(xml(f"<DATASTORE_POOL>{pool}</DATASTORE_POOL>"))
     assert [x.level for x in found] == expected
+
+
+def disk(
+    name: str, free_gib: int, *, own: int | None = None, known: bool = True, state: int = 2, cluster: int = 0
+) -> str:
+    """A host with so much free; `own`: what its probe reports of datastore 100 itself."""
+    of_store = "" if own is None else f"<DS><ID>100</ID><FREE_MB>{own << 10}</FREE_MB><TOTAL_MB>99999</TOTAL_MB></DS>"
+    size = f"<FREE_DISK>{free_gib << 10}</FREE_DISK><MAX_DISK>{999_999 if known else 0}</MAX_DISK>"
+    shares = f"<HOST_SHARE><DATASTORES>{size}{of_store}</DATASTORES></HOST_SHARE>"
+    return f"<HOST><ID>1</ID><NAME>{name}</NAME><STATE>{state}</STATE><CLUSTER_ID>{cluster}</CLUSTER_ID>{shares}</HOST>"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "level", "said"),
+    [
+        (disk("a", 50) + disk("b", 20), "ok", "20 GiB free on b, the least"),
+        (disk("a", 50) + disk("b", 9), "warn", "little on b"),
+        (disk("a", 0) + disk("b", 9), "warn", "little on a, b"),
+        (disk("a", 0) + disk("b", 0), "fail", "0 GiB free on a, the least"),
+        (disk("a", 0, own=30), "ok", "30 GiB free on a"),
+        (disk("a", 50, own=0), "fail", "0 GiB free on a"),
+        (disk("a", 50) + disk("b", 0, state=4) + disk("c", 0, cluster=7), "ok", "50 GiB free on a"),
+        (disk("a", 50) + disk("b", 0, known=False), "warn", "b does not report it"),
+    ],
+)
+def test_a_datastore_without_a_size_has_that_of_its_hosts(hosts: str, level: str, said: str) -> None:
+    ssh = "<DATASTORE><ID>100</ID><NAME>d</NAME><TYPE>1</TYPE><TM_MAD>ssh</TM_MAD><TOTAL_MB>0</TOTAL_MB>"
+    ssh += "<CLUSTERS><ID>0</ID></CLUSTERS>"
+    stores = xml(f"<P>{ssh}</DATASTORE>{store(0, 50_000)}</P>")
+    found = checks.datastores(stores, xml(f"<P>{hosts}</P>"), KVM)[0]
+    assert (found.level, said in found.found) == (level, True), found.found
+    assert "0 of 0" not in found.found
+
+
+async def test_the_space_of_hosts_is_asked_of_opennebula() -> None:
+    async with running_server(2) as one:
+        one.store.datastores[0].tm_mad, one.store.datastores[0].total_mb = "ssh", 0
+        for number, mb in ((0, 50 << 10), (1, 2 << 10)):
+            one.store.hosts[number].hardware = replace(one.store.hosts[number].hardware, disk_mb=mb)
+        found = of(await examined(one.url, one.session), "datastores")[0]
+        assert found.level == "warn"
+        assert "2 GiB free on host001, the least" in found.found
 
 
 @pytest.mark.parametrize(("told", "level"), [("7.4.0", "ok"), ("7.0.1", "ok"), ("6.10.0", "warn"), ("x", "warn")])

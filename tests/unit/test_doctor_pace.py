@@ -100,6 +100,7 @@ async def test_a_guest_that_does_not_call_is_a_fault(monkeypatch: pytest.MonkeyP
 
 async def test_a_vm_that_does_not_boot_is_told_with_opennebulas_words() -> None:
     async with running_server(1, steering=True) as one:
+        assert one.steering is not None
         one.steering.add(step="boot", fail="libvirt says no")
         found = of(await dry(one, at(free_port())), "pace")
         assert [x.level for x in found] == ["fail"]
