@@ -141,6 +141,8 @@ model: setup
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_cordon mutants
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_departments check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_departments mutants
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_orders check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_orders mutants
 
 PAIRS ?= 5
 bench: setup

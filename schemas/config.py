@@ -435,6 +435,11 @@ class User(_Config, frozen=True, kw_only=True):
     role: Role = "user"
 
 
+END_AGAIN_S: Final = (
+    300.0  # longer than a driver of OpenNebula tries to shut a VM down by default (SHUTDOWN_TIMEOUT: 180 s)
+)
+
+
 class Policy(_Config, frozen=True, kw_only=True):
     """Times and tolerances that hold for all departments."""
 
@@ -538,7 +543,8 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     departments; `users`: its users; `lending`: lending contracts between departments; `policy`: times that hold for all
     departments; `limits`: bounds of jobs and their files; `hosts`: which hosts are used, and when one is set apart; `power`:
     which hosts are reported as candidates for power saving; `capabilities`: what the hypervisor can do beside starting and
-    ending VMs; it follows from the hypervisor, and a file cannot set it."""
+    ending VMs; it follows from the hypervisor, and a file cannot set it; `end_again_s`: a hard end of a VM that is under way is
+    not ordered again before this (`[opennebula] end_again_s`)."""
 
     name: str
     departments: tuple[Department, ...]
@@ -549,6 +555,7 @@ class CloudConfig(_Config, frozen=True, kw_only=True):
     hosts: Hosts = Hosts()
     power: Power = Power()
     capabilities: tuple[Capability, ...] = ()
+    end_again_s: Annotated[float, positive(DAY_S, "before a hard end that is under way is ordered again")] = END_AGAIN_S
 
     def department(self, name: str) -> Department | None:
         for department in self.departments:  # asked in every decision: a loop takes half the time of a generator

@@ -50,7 +50,8 @@ Aim (rows) and what OpenNebula showed last (columns) give what follows. Capitals
 """
 _TAIL: Final = """
 `DEPLOY` waits until X3 allows it, and for a host that rests after a failed start. `TERMINATE` is asked once, `TERMINATE HARD`
-again every two seconds; a VM that outlives it by `stuck_s` makes its host lost. *doubt*: its host does not say whether it runs;
+again after two seconds if it came to nothing, and after `[opennebula] end_again_s` (300 s; 20 s for an embedded OpenNebula) if
+it is still under way; a VM that outlives it by `stuck_s` makes its host lost. *doubt*: its host does not say whether it runs;
 after `stuck_s` it is condemned. *condemn*: it does not run though it should; it is terminated, and `vm.ended` is written when
 it is gone.
 

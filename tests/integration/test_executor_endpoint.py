@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from schemas import facts as f
+from schemas.config import Policy
 from services.executor.core.call_errors import Failure
+from services.executor.core.vm_reconciler import AGAIN_S
 from services.executor.edge.executor import ExecutorEdge
 from tests.support import one_proxy as wrong
 from tests.support.executor_stage import FAST, Stage, stage
@@ -229,3 +231,17 @@ async def test_a_used_up_quota_makes_few_calls_and_no_requeue_storm(scene: Stage
     assert {(fact.failure, fact.why) for fact in told} == {("quota", QUOTA)}
     scene.proxy.heal()
     await until(lambda: sum(scene.started(str(n + 1)) for n in range(30)) == 30, "all run")
+
+
+async def test_an_end_that_takes_long_is_ordered_once_and_cancels_nothing_that_runs(
+    server: NatsServer, tmp_path: Path
+) -> None:
+    async with proxied(server, tmp_path) as scene:
+        await scene.open(3, Policy(grace_s=0.1, kill_s=0.2, stuck_s=60.0))
+        await scene.grant("host000")
+        scene.driver.delays_s["shutdown"] = scene.driver.delays_s["cancel"] = AGAIN_S + 1.0
+        await scene.running("1", "host000")
+        await scene.write("scheduler.hpc", f.HostReleased(host="host000"))
+        await scene.until(lambda: scene.host("host000") == "free", "cleared")
+        assert scene.proxy.calls["one.vm.action terminate-hard"] == 1
+        assert not any(isinstance(fact, f.HostLost) for fact in await scene.journal())

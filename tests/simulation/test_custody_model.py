@@ -7,6 +7,7 @@ import pytest
 from tests.model import custody_model_bound as bound
 from tests.model import custody_model_cordon as cordon
 from tests.model import custody_model_departments as departments
+from tests.model import custody_model_orders as orders
 from tests.model.custody_model import CONFIGS, MUTANTS, Model, explore
 
 SECONDS_MAX = 60.0
@@ -81,4 +82,26 @@ def test_departments_that_come_and_go_are_open_while_they_are_configured(name: s
 def test_a_rule_about_departments_that_come_and_go_is_found(name: str) -> None:
     made = departments.Departments(**departments.MUTANTS[name], off=(name,))
     result = explore(made, trace=False, seconds=SECONDS_MAX)
+    assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "o1-slow",
+        "o2-slow",
+        "o2-restored",
+        "o1-restored-others",
+        pytest.param("o2-restored-slow", marks=pytest.mark.long),
+    ],
+)
+def test_orders_to_an_opennebula_that_is_slow_or_restored_are_safe_and_arrive(name: str) -> None:
+    result = explore(orders.Orders(**orders.CONFIGS[name]), trace=False, seconds=SECONDS_MAX)
+    print(f"{name}: {result['states']} states, {result['edges']} edges")
+    assert result["result"] == "ok"
+
+
+@pytest.mark.parametrize("name", list(orders.MUTANTS))
+def test_a_rule_about_orders_is_found(name: str) -> None:
+    result = explore(orders.Orders(**orders.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"

@@ -6,6 +6,7 @@ import pytest
 
 from schemas import facts as f
 from schemas.config import Warm
+from services.executor.core.call_errors import Failure
 from services.executor.core.calls import (
     Allocate,
     Call,
@@ -22,7 +23,7 @@ from services.executor.core.calls import (
 )
 from services.executor.core.ledger_state import LINGER_S
 from services.executor.core.observed_vm import RETRY_S, ObservedVm
-from services.executor.core.vm_reconciler import HARD_AGAIN_S, RESUMES_MAX, WATCHED_MAX
+from services.executor.core.vm_reconciler import AGAIN_MAX_S, AGAIN_S, RESUMES_MAX, WATCHED_MAX
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD, FAST
 
@@ -313,10 +314,84 @@ def test_an_order_to_save_is_given_again_after_a_while() -> None:
     tell(bench, save, Outcome.OK)
     assert observed_vm(bench).failures == 0
     see(bench, vm, Phase.RUNNING)
-    bench.now += HARD_AGAIN_S - 0.01
+    bench.now += AGAIN_S - 0.01
     assert bench.calls() == []
     bench.now += 0.01
     assert bench.calls() == [save]
+
+
+def ordered() -> tuple[Bench, int, Terminate]:
+    """A VM whose hard end was ordered, and not answered yet."""
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.close("1")
+    [soft] = bench.calls()
+    tell(bench, soft, Outcome.OK)
+    bench.now = bench.core.ledger.kill_by("1/1/0", bench.now)
+    [hard] = bench.calls()
+    assert hard == Terminate("1/1/0", vm, True)
+    return bench, vm, hard
+
+
+@pytest.mark.parametrize("outcome", [Outcome.OK, Outcome.REFUSED])
+def test_a_hard_end_that_is_under_way_is_ordered_again_when_its_driver_has_given_up_and_no_sooner(
+    outcome: Outcome,
+) -> None:
+    bench, vm, hard = ordered()
+    see(bench, vm, Phase.MOVING)
+    tell(bench, hard, outcome)
+    until = bench.now + bench.core.ledger.end_again_s
+    for _ in range(100):
+        see(bench, vm, Phase.MOVING)
+        assert bench.calls() == []
+        bench.now = min(bench.now + 7.0, until - 0.01)
+    bench.now = until
+    assert bench.calls() == [hard]
+
+
+def test_a_hard_end_that_came_to_nothing_is_ordered_again_once_a_look_has_shown_that() -> None:
+    bench, vm, hard = ordered()
+    tell(bench, hard, Outcome.OK)
+    see(bench, vm, Phase.RUNNING)  # OpenNebula answers before it changes the state
+    bench.now += AGAIN_S - 0.01
+    early = bench.core.ticket()
+    assert bench.calls() == []
+    bench.now += 0.01
+    assert bench.calls() == []
+    bench.core.observe(VmsSeen(early, [vm], [Sight(vm, Phase.RUNNING)]), bench.now)
+    assert bench.calls() == []
+    see(bench, vm, Phase.RUNNING)
+    assert bench.calls() == [hard]
+
+
+def test_a_hard_end_that_waits_in_opennebulas_queue_is_not_ordered_again_before_a_look() -> None:
+    bench, vm, hard = ordered()
+    bench.core.observe(Result(hard, Outcome.UNSURE, failure=Failure.TIMEOUT), bench.now)
+    bench.now += AGAIN_S
+    assert bench.calls() == []
+    see(bench, vm, Phase.MOVING)
+    bench.now += AGAIN_S
+    assert bench.calls() == []
+    see(bench, vm, Phase.RUNNING)
+    assert bench.calls() == [hard]
+
+
+def test_a_hard_end_that_is_refused_of_a_vm_that_rests_is_ordered_more_and_more_rarely() -> None:
+    bench, vm, hard = ordered()
+    times = []
+    for _ in range(8):
+        tell(bench, hard, Outcome.REFUSED, "VM is locked")
+        see(bench, vm, Phase.RUNNING)
+        assert bench.calls() == []
+        before, bench.now = bench.now, bench.now + AGAIN_MAX_S
+        while bench.now - before > AGAIN_S and bench.core.wake_at() < bench.now:
+            bench.now = max(before + AGAIN_S, bench.core.wake_at())
+            if bench.calls():
+                break
+        times.append(bench.now - before)
+    assert times[0] == pytest.approx(AGAIN_S)
+    assert times == sorted(times)
+    assert times[-1] == pytest.approx(AGAIN_MAX_S)
 
 
 def test_what_is_saved_on_its_way_has_left_its_host_unless_a_late_call_may_take_it_back() -> None:

@@ -194,3 +194,21 @@ def test_a_free_host_says_who_wants_one() -> None:
     found = why_host.explain(core, "h1", world.now)
     assert found is not None
     assert sentences(found)[-1] == "departments that demand one: hpc (3 hosts more)"
+
+
+def test_a_host_whose_vms_do_not_end_says_when_that_was_ordered_and_when_it_is_again() -> None:
+    site = Site()
+    custody, world = site.core.custody, site.world
+    world.write("scheduler.hpc", f.HostReleased(host="h1"))
+    config, host = custody.state.config, custody.state.hosts["h1"]
+    assert config is not None
+    ordered = host.since + config.policy.grace_s
+    for now, again in ((ordered, 1), (ordered + config.end_again_s, 2)):
+        found = why_host.explain(site.core, "h1", now)
+        assert found is not None
+        told = f"the hard end of 1 VM was ordered at {iso(ordered)} at the latest"
+        at = iso(ordered + again * config.end_again_s)
+        assert f"{told}, and is ordered again at {at} where it is still under way then" in sentences(found)
+    found = why_host.explain(site.core, "h1", ordered - 0.01)
+    assert found is not None
+    assert not any("hard end" in sentence for sentence in sentences(found))

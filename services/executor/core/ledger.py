@@ -32,7 +32,7 @@ from itertools import islice
 from typing import Any, Final, get_args
 
 from schemas import facts as f
-from schemas.config import Policy, Warm
+from schemas.config import END_AGAIN_S, Policy, Warm
 from schemas.dimensions import words
 from schemas.ids import element_id, is_instance, sort_key
 from schemas.size import NOTHING, total
@@ -108,6 +108,12 @@ class Ledger:
     def policy(self) -> Policy:
         config = self.custody.state.config
         return config.policy if config is not None else _DEFAULT
+
+    @property
+    def end_again_s(self) -> float:
+        """A hard end that is under way is not repeated before this."""
+        config = self.custody.state.config
+        return config.end_again_s if config is not None else END_AGAIN_S
 
     # ----------------------------------------------------------------------------------------------------------- reading
 

@@ -9,8 +9,9 @@ Theory of operation
 Rules (X2, X6: `allocations`)
   X1  deploy takes only keys of custody's open VMs, so only what has come back through the journal
   X3  deploy only a live attempt's VM, on a held and usable host with room, while no VM of an older attempt is open
-  X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard, again and again; not gone `stuck_s` after the
-      first hard order that OpenNebula answered: the host is lost
+  X4  doomed, or condemned: terminate, gracefully until `kill_by`, then hard: once, and again when the driver's own time is over
+      or the order has come to nothing (`hard_again_at`); not gone `stuck_s` after the first hard order that OpenNebula
+      answered: the host is lost
   X7  what is to be saved is stopped, and `vm.ended` reports when it is; what is bound to the next attempt is deployed from
       there, or migrates, as X3 allows.  A VM is no more relied on to stay where it is after a migration or a deploy (the first
       one, too) whose outcome was never learned (`doubted`): it is ended rather than saved.  One that was to be saved or moved,
@@ -29,6 +30,7 @@ from typing import Final
 from schemas import facts as f
 from services.domain.custody.state import Vm, vm_key
 from services.executor.core.allocations import Allocations
+from services.executor.core.call_errors import Failure
 from services.executor.core.calls import (
     Allocate,
     Call,
@@ -47,11 +49,14 @@ from services.executor.core.ledger import Ledger
 from services.executor.core.ledger_state import PAUSED
 from services.executor.core.lifecycle import ASKED, Act, Aim, Told, after
 from services.executor.core.observed_vm import ObservedVm
-from services.executor.core.timers import NEVER, Timers
+from services.executor.core.timers import NEVER, Timers, backoff_s
 
 RESUMES_MAX: Final = 5  # refused in a row: what is saved is given up
 WATCHED_MAX: Final = 300  # ids in one targeted poll: about 5 ms at both ends
-HARD_AGAIN_S: Final = 2.0  # a hard order is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+AGAIN_S: Final = (
+    2.0  # an order that came to nothing is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+)
+AGAIN_MAX_S: Final = 60.0  # … a hard end that is refused though the VM rests: a person has locked it, or given it away
 IDLE: Final = "idle"  # these three: why one that waited for a job was ended
 ROOM_NEEDED: Final = "its room was needed"
 HOST_GONE: Final = "its host was given back"
@@ -141,6 +146,9 @@ class VmReconciler:
             return
         if sight.one_host >= 0:
             observed.one_host = sight.one_host
+        observed.seen = ticket
+        if observed.rests_from is not None and ticket > observed.rests_from:
+            self.ledger.dirty[observed.key] = None
         phase = self._place(observed, sight)
         back = observed.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
         if phase is None or (phase is observed.phase and not back):
@@ -311,7 +319,7 @@ class VmReconciler:
     def _save(self, observed: ObservedVm, now: float) -> None:
         """X7: again and again; its aim's time ends that."""
         self.watched[observed.vm] = observed.key
-        again = max(observed.not_before, now if observed.saved_at is None else observed.saved_at + HARD_AGAIN_S)
+        again = max(observed.not_before, now if observed.saved_at is None else observed.saved_at + AGAIN_S)
         if again <= now:
             self.saves[observed.key] = None
         else:
@@ -407,7 +415,7 @@ class VmReconciler:
         self.watched[observed.vm] = observed.key
         self._watch_stuck(observed, now)
         if act is Act.HARD:
-            again = observed.hard_at + HARD_AGAIN_S if observed.hard_at is not None else now
+            again = self.hard_again_at(observed, now)
         else:
             asks = act is Act.SOFT and observed.soft_at is None
             again = now if asks else self.ledger.kill_by(observed.key, now)
@@ -416,6 +424,23 @@ class VmReconciler:
             self.terminates[observed.key] = None
         else:
             self.timers.set(again, observed.key)
+
+    def hard_again_at(self, observed: ObservedVm, now: float) -> float:
+        """When it is to be ended hard (UTC seconds).  OpenNebula takes a second order while it stops the VM, and cancels the
+        stop that runs: then none comes before its driver has given up.  One that has come to nothing is repeated soon, after a
+        look that was begun AGAIN_S after it: OpenNebula may answer before it changes the VM's state."""
+        if observed.hard_at is None:
+            return now
+        until = observed.hard_at + self.ledger.end_again_s
+        if observed.phase is Phase.MOVING:
+            return until
+        if observed.hard_refusals:
+            return observed.hard_at + backoff_s(observed.hard_refusals, AGAIN_S, AGAIN_MAX_S)
+        if now < observed.hard_at + AGAIN_S:
+            return observed.hard_at + AGAIN_S
+        if observed.rests_from is None:
+            observed.rests_from = self.ledger.next_tick()
+        return now if observed.seen > observed.rests_from else until
 
     def _watch_stuck(self, observed: ObservedVm, now: float) -> None:
         """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
@@ -546,10 +571,15 @@ class VmReconciler:
     def _terminated(self, observed: ObservedVm, call: Terminate, result: Result, now: float) -> None:
         if result.outcome is Outcome.GONE:
             observed.phase = Phase.OVER
+        elif result.outcome is Outcome.UNSURE and result.failure == Failure.TIMEOUT:  # it waits there, and will be done
+            observed.hard_at, observed.rests_from = now if call.hard else observed.hard_at, None
+            observed.not_before = now + AGAIN_S
         elif result.outcome in (Outcome.UNSURE, Outcome.DENIED):
             observed.try_later(now, self.timers)
         elif call.hard:
-            observed.hard_at = now
+            observed.hard_at, observed.rests_from = now, None
+            resting = result.outcome is not Outcome.OK and observed.phase is not Phase.MOVING
+            observed.hard_refusals = observed.hard_refusals + 1 if resting else 0
             observed.hard_first = observed.hard_first if observed.hard_first is not None else now
         elif result.outcome is Outcome.OK:
             observed.soft_at = now

@@ -47,6 +47,7 @@ def explain(core: MonitorCore, name: str, now: float) -> dict[str, Any] | None:
         _where(host, steps, now),
         *_there(host),
         *_left(core, host, now),
+        *_ending(core, host, now),
         *_apart(host, now),
         *_next(core, host, now),
     ]
@@ -90,6 +91,23 @@ def _left(core: MonitorCore, host: Host, now: float) -> list[Word]:
     """Of one that is given up: for whom it waits."""
     return [
         Word(sentence(one)) for one in grace.told([x for x in grace.leavers(core.custody) if x.host == host.name], now)
+    ]
+
+
+def _ending(core: MonitorCore, host: Host, now: float) -> list[Word]:
+    """Of one that is given up: VMs that outlive the time in which they should have ended by themselves."""
+    custody = core.custody
+    config, vms, units = custody.state.config, custody.state.vms, custody.state.units
+    leaving = [unit for unit in (units[vms[key].unit] for key in host.vms) if not (unit.suspended or unit.resumes)]
+    if host.state != "draining" or config is None or not leaving:
+        return []
+    ordered = host.since + max(grace.of_unit(custody, unit) for unit in leaving)
+    if now < ordered:
+        return []
+    again = ordered + config.end_again_s * (1 + (now - ordered) // config.end_again_s)
+    told = f"the hard end of {count(len(leaving), 'VM')} was ordered at {iso(ordered)} at the latest"
+    return [
+        Word(f"{told}, and is ordered again at {iso(again)} where it is still under way then", "see onevm show of it")
     ]
 
 

@@ -183,7 +183,7 @@ def _read(form: Form, document: dict[str, Any], in_force: OpenNebula | None) -> 
         hosts=tables["hosts"],
         power=tables["power"],
     )
-    cloud = with_hypervisor(cloud, hypervisor)
+    cloud = with_hypervisor(cloud, hypervisor, tables["opennebula"].end_again_s)
     tables["data"] = _in(tables["data"], form.base, "directory")
     data_dir = tables["data"].directory
     return _with_derived(Config(cloud=cloud, **{key: _in(tables[key], data_dir) for key in _DEPLOYMENT}))

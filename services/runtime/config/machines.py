@@ -11,6 +11,8 @@ Rules
   3. An `on_reclaim` that the hypervisor cannot keep is a problem, reported with what it can.
   4. The embedded OpenNebula has no machines but processes and dummies (`EMBEDDED_HAS`).  A file that names another hypervisor
      and no endpoint is a problem wherever it is read: `phoenix up` would start the embedded one, and not the one in the file.
+  5. `[opennebula] end_again_s` is longer than the time-out of the site's drivers (`END_AGAIN_S`), unless the file sets it; the
+     embedded OpenNebula ends a VM in less than `EMBEDDED_END_AGAIN_S`.
 """
 
 from __future__ import annotations
@@ -20,13 +22,14 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from schemas.config import BatchPolicy, Capability, CloudConfig, OnReclaim, Policy
+from schemas.config import END_AGAIN_S, BatchPolicy, Capability, CloudConfig, OnReclaim, Policy
 from schemas.size import NOTHING, Size
 from services.domain.capabilities import CAPABILITIES, Hypervisor, can
 from services.runtime.config.form import Path_, Problem, shown
 
 EMBEDDED: Final[Hypervisor] = "process"
 EMBEDDED_HAS: Final[tuple[Hypervisor, ...]] = ("process", "dummy")
+EMBEDDED_END_AGAIN_S: Final = 20.0  # longer than its own patience with a driver (`phoenix.local.opennebula.machine`)
 WISHES: Final[tuple[OnReclaim, ...]] = ("kill", "requeue", "suspend", "migrate")
 # What saving a VM may take.  process, dummy: a signal, or nothing at all; five seconds are for a machine that is busy.
 # kvm, xen: 12 GiB at the 100 MB/s of one disk, and then over the wire to the front end, if the datastore is on the hosts; who
@@ -56,9 +59,11 @@ def elsewhere(table: object, named: Hypervisor | None) -> str:
     )
 
 
-def with_hypervisor(cloud: CloudConfig, hypervisor: Hypervisor | None) -> CloudConfig:
-    """The cloud with what its hypervisor can do."""
-    return replace(cloud, capabilities=() if hypervisor is None else CAPABILITIES[hypervisor])
+def with_hypervisor(cloud: CloudConfig, hypervisor: Hypervisor | None, end_again_s: float | None = None) -> CloudConfig:
+    """The cloud with what its hypervisor can do, and the time that it needs for an end (rule 5)."""
+    if end_again_s is None:
+        end_again_s = EMBEDDED_END_AGAIN_S if hypervisor in EMBEDDED_HAS else END_AGAIN_S
+    return replace(cloud, capabilities=() if hypervisor is None else CAPABILITIES[hypervisor], end_again_s=end_again_s)
 
 
 def with_save_s(policy: Policy, table: Any, hypervisor: Hypervisor | None) -> Policy:

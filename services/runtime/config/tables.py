@@ -98,6 +98,10 @@ class OpenNebula(Table, frozen=True, kw_only=True):
     template: dict[str, Any] = {}
     hypervisor: Hypervisor | None = None  # of its hosts: what can be done with running VMs (`config.machines`)
     gpu_devices: tuple[str, ...] = ()
+    end_again_s: Annotated[
+        float | None,
+        positive(86_400, "before a hard end that is under way is ordered again; null: as the hypervisor needs it"),
+    ] = None
 
     @property
     def listens(self) -> bool:
