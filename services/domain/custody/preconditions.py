@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from schemas import facts as f
 from schemas.ids import instance_parts, is_instance
+from schemas.size import Size
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Void
 from services.domain.custody.rules import BINDS_AGAIN, CORDONS_HOLD, NAMED_STAYS, TERM_STOPS
@@ -126,14 +127,19 @@ def _no_place(custody: Custody, fact: f.UnitPlaced, dept: str) -> Void | None:
     if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
         return Void.WRONG_SHAPE
     hosts, size = custody.state.hosts, custody.size(fact)
+    fitting: tuple[Size, Size] | None = (
+        None  # what the host before it has and what is used: wide jobs have hosts that are alike
+    )
     for name in fact.hosts:
         host = hosts.get(name)
         if host is None:
             return Void.HOST_UNKNOWN
         if host.state != "held" or host.dept != dept:
             return Void.HOST_NOT_HELD
-        if not custody.fits(host, size, fact.exclusive):
-            return Void.NO_ROOM
+        if (host.size, host.used) != fitting or host.exclusive or fact.exclusive:
+            if not custody.fits(host, size, fact.exclusive):
+                return Void.NO_ROOM
+            fitting = (host.size, host.used)
         if host.cordoned is not None and custody.state.rules >= CORDONS_HOLD and not _goes_on(custody, fact.unit, host):
             return Void.HOST_CORDONED
     return None

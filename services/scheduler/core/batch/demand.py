@@ -79,7 +79,7 @@ class ReportDemand:
             starting[start.shape] = starting.get(start.shape, 0) + 1
         apart = sum(1 for name in room.cordoned if name in room.busy)  # used beside what is divided
         more = {name: None for start in starts for name in start.hosts if name not in room.busy}
-        idle = {c: sum(n not in more for n in names) for c, names in room.classes.items() if c.empty}
+        idle = {c: len(names) - sum(map(more.__contains__, names)) for c, names in room.classes.items() if c.empty}
         wanted = hosts_wanted(view.jobs.queue, view.capacities, len(room.busy) - apart + len(more), starting, idle)
         if view.order.hosts is not None:
             ask = view.order.hosts(view.situation(0.0, room), list(view.capacities.counts))

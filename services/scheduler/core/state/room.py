@@ -133,7 +133,8 @@ class Room:
         free, hosts, busy, now = self.free, custody.state.hosts, self.busy, custody.state.at
         moves: dict[tuple[Free | None, Free | None], list[str]] = {}
         together: list[str] = []
-        new: Free | None = None
+        new: Free | None
+        last: tuple[Host, Free] | None = None
         was: tuple[Free | None, Free | None] = (None, None)
         for name in names:
             host, old = hosts.get(name), free.get(name)
@@ -149,7 +150,8 @@ class Room:
                     busy[name] = None
                 else:
                     busy.pop(name, None)
-                new = self._offer(host, now, new)
+                new = self._offer(host, now, last)
+                last = None if new is None else (host, new)
             if old == new:
                 continue
             if new is was[1] and old is was[0]:
@@ -161,8 +163,9 @@ class Room:
         for (left, entered), moved in moves.items():
             self._move(left, entered, moved)
 
-    def _offer(self, host: Host, now: float, before: Free | None) -> Free | None:
-        """What a held host offers (`before`, if it is the same); None if nothing may be placed there."""
+    def _offer(self, host: Host, now: float, last: tuple[Host, Free] | None) -> Free | None:
+        """What a held host offers; None if nothing may be placed there.  `last`: another one, and what it offers (those of a
+        wide job are alike)."""
         if host.cordoned is not None:
             self.cordoned[host.name] = NEVER if host.drain_until is None else host.drain_until
             return None
@@ -171,9 +174,12 @@ class Room:
             return None
         if host.exclusive:
             return None
+        if last is not None and not self.constraints:
+            like, offered = last
+            if like.used == host.used and like.size == host.size and offered.empty is not bool(host.units):
+                return offered
         serves = self.serves(host) if self.constraints else ()
-        offered = (scarcity(host.size), not host.units, *host.size.minus(host.used), serves)
-        return before if offered == before else _new(Free, offered)
+        return _new(Free, (scarcity(host.size), not host.units, *host.size.minus(host.used), serves))
 
     def _move(self, left: Free | None, entered: Free | None, names: list[str]) -> None:
         """Hosts go from one class to another; None: out of the room."""
