@@ -435,9 +435,8 @@ class User(_Config, frozen=True, kw_only=True):
     role: Role = "user"
 
 
-END_AGAIN_S: Final = (
-    300.0  # longer than a driver of OpenNebula tries to shut a VM down by default (SHUTDOWN_TIMEOUT: 180 s)
-)
+# longer than a driver of OpenNebula tries to shut a VM down by default (SHUTDOWN_TIMEOUT: 180 s)
+END_AGAIN_S: Final = 300.0
 
 
 class Policy(_Config, frozen=True, kw_only=True):

@@ -28,9 +28,8 @@ from phoenix.client.address import quote as quote
 from phoenix.client.errors import NOT_KNOWN, PhoenixError
 from phoenix.client.errors import refusal as error_of
 
-TIMEOUT_S: Final = (
-    30.0  # no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
-)
+# no answer of ours takes longer, a restart of admission in it; a stream that is silent is asked again
+TIMEOUT_S: Final = 30.0
 LEAST_S: Final = 0.1  # for what begins when the time is nearly up
 HEAD_MAX: Final = 64 << 10  # bytes of status line and headers: more is no answer of ours
 _CODES: Final = {400: USAGE, 401: DENIED, 403: DENIED, 404: USAGE, 502: UNREACHABLE, 503: UNREACHABLE, 504: UNREACHABLE}

@@ -14,9 +14,8 @@ from services.executor.core.call_errors import Failure
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight
 
-SLOW_S: Final = (
-    1.0  # of a call that does nothing, with as many at once as the cloud makes; a real oned needs 10 to 60 ms
-)
+# of a call that does nothing, with as many at once as the cloud makes; a real oned needs 10 to 60 ms
+SLOW_S: Final = 1.0
 
 
 def examine(endpoint: Endpoint, wanted: Wanted, dry: bool) -> list[Finding]:

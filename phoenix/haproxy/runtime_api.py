@@ -22,9 +22,8 @@ from typing import Final
 from phoenix.haproxy.reconciler import Command, Server, SetAddress
 from phoenix.haproxy.slots import Reading, paths_of, reading
 
-DEADLINE_S: Final = (
-    2.0  # an idle HAProxy answers in a millisecond; one that starves for this long serves no request either
-)
+# an idle HAProxy answers in a millisecond; one that starves for this long serves no request either
+DEADLINE_S: Final = 2.0
 ANSWER_MAX_BYTES: Final = 16 << 20  # a slot is about 600 bytes: some 25,000 of them
 _CHUNK_BYTES: Final = 1 << 16
 _PATH_MAX_BYTES: Final = 107  # of sockaddr_un, without the last byte

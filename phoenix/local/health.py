@@ -9,9 +9,8 @@ import aiohttp
 
 from services.runtime.log import message_of
 
-BODY_MAX: Final = (
-    64 << 10
-)  # of an answer: its status says all, and its connection can be used again when it has been read
+# of an answer: its status says all, and its connection can be used again when it has been read
+BODY_MAX: Final = 64 << 10
 
 
 async def problem(session: aiohttp.ClientSession, address: str, path: str | None, within_s: float) -> str:

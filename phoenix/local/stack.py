@@ -46,9 +46,8 @@ from services.runtime.config.tables import Config
 
 OPENNEBULA: Final = "opennebula"
 NATS: Final = "nats"
-SIGNAL_INTERVAL_S: Final = (
-    0.25  # four samples to each of the web scheduler's observations, which it makes once a second
-)
+# four samples to each of the web scheduler's observations, which it makes once a second
+SIGNAL_INTERVAL_S: Final = 0.25
 BALANCER_STOP_S: Final = 3.0
 BALANCERS: Final = ("balancer", "agent")  # first names of the processes that serve a web department
 

@@ -35,9 +35,8 @@ from services.runtime.config.text import dump_toml, tables_diff
 DEFAULT: Final = Path(__file__).with_name("stack_default.toml")
 DEFAULT_NAME: Final = "phoenix"
 NAME_MAX: Final = 20  # characters of the directory's name: a cloud's has 32 at most
-SUFFIX_BYTES: Final = (
-    3  # 16 million: of a hundred clouds with one directory name, two share it once in three thousand times
-)
+# 16 million: of a hundred clouds with one directory name, two share it once in three thousand times
+SUFFIX_BYTES: Final = 3
 LOOPBACK: Final = "127.0.0.1"
 
 

@@ -39,9 +39,8 @@ HOPELESS: Final = frozenset((2, 4, 5, 7))  # services.domain.exits: USAGE, INCOM
 LOG_MAX_BYTES: Final = 32 << 20  # per process; one older file is kept
 REAPED_MAX: Final = 8  # instances named to a successor: the last leader is among them
 LEFTOVER_S: Final = 5.0  # a killed process frees its ports within milliseconds, unless the disk hangs
-LISTEN: Final = (
-    "PHOENIX_LISTEN"  # in its environment: the sockets of its first address, as HAProxy writes them: fd@5,fd@9
-)
+# in its environment: the sockets of its first address, as HAProxy writes them: fd@5,fd@9
+LISTEN: Final = "PHOENIX_LISTEN"
 BACKLOG: Final = 1024  # connections that wait for a process; what HAProxy asks for with its default of connections
 _PR_SET_PDEATHSIG: Final = 1
 _libc = ctypes.CDLL(None, use_errno=True)

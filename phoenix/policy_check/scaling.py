@@ -24,9 +24,8 @@ from services.scheduler.core.policies.scale import Heard, Memory, Rule, Track
 from services.scheduler.core.state.load import Sample
 
 START: Final = 1_000_000.0  # UTC seconds
-REMEMBERED_MAX: Final = (
-    64 << 10
-)  # bytes in a snapshot: an hour of observations has about 100 kB, the windows are minutes
+# bytes in a snapshot: an hour of observations has about 100 kB, the windows are minutes
+REMEMBERED_MAX: Final = 64 << 10
 LONG: Final = 5000  # observations of one second: longer than any window of a department as it is by default
 STAYS_S: Final = 4000.0  # longer than the longest window that can be configured
 

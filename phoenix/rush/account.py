@@ -23,9 +23,8 @@ from phoenix.rush.stages import Stage, mechanism, starts, totals
 
 BUSY: Final = 0.95  # of a second of the machine: the CPUs were the limit then
 BUSY_PART_MAX: Final = 0.05  # of the run: a machine that is full for longer says nothing of the cloud, …
-WAITED_MAX: Final = (
-    0.02  # … unless those who matter had their CPU all the same, as they were given more weight than others
-)
+# … unless those who matter had their CPU all the same, as they were given more weight than others
+WAITED_MAX: Final = 0.02
 BLIP_S: Final = 3.0  # two or three signals: no rule could know before, and none should follow
 
 

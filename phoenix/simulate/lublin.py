@@ -41,9 +41,8 @@ LN_GAP_MAX: Final = 13.0
 DAY_S: Final = 86_400
 BUCKETS: Final = 48  # half-hours in a day
 BUCKET_S: Final = DAY_S // BUCKETS
-FIRST_BUCKET: Final = (
-    11  # the gamma of the day counts half-hours from midnight on; the day that it describes begins with this one
-)
+# the gamma of the day counts half-hours from midnight on; the day that it describes begins with this one
+FIRST_BUCKET: Final = 11
 ESTIMATE_FACTOR: Final = 3.0  # people ask for 2.5 times what they need on average
 MINUTE_S: Final = 60
 

@@ -25,9 +25,8 @@ import msgspec
 
 from phoenix.simulate.workload import End, JobRecord, Outcome, WebRecord
 
-SLOWDOWN_THRESHOLD_S: Final = (
-    10.0  # Feitelson and Rudolph: below it, a job's run time says little about what its user expects
-)
+# Feitelson and Rudolph: below it, a job's run time says little about what its user expects
+SLOWDOWN_THRESHOLD_S: Final = 10.0
 TOTAL: Final = "total"  # the department name of the sum over all batch departments
 _LOST_OTHERWISE: Final = ("timeout", "cancelled", "failed")  # what these jobs lost says nothing about preemption
 

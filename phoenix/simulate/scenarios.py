@@ -27,9 +27,8 @@ from phoenix.simulate.text_input import InputError
 from phoenix.simulate.workload import LogJob, Scenario, Series, WebInput, Work
 from services.scheduler.core.policies.scale import level
 
-GENERATED_PEAK: Final = (
-    1_000_000.0  # requests in the highest interval of a generated series: fine steps, whatever it is scaled to
-)
+# requests in the highest interval of a generated series: fine steps, whatever it is scaled to
+GENERATED_PEAK: Final = 1_000_000.0
 GENERATED_INTERVAL_S: Final = 60.0
 SKIPPED_TOLD: Final = 3  # lines of a log that a note shows
 

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-BLOCK_BYTES: Final = (
-    1 << 20
-)  # big enough that reading costs nothing beside splitting, small enough to notice rubbish early
+# big enough that reading costs nothing beside splitting, small enough to notice rubbish early
+BLOCK_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 1 << 16  # the longest line of any log we know has under 400; beyond this it is no text
 LINES_MAX: Final = 50_000_000  # 500 bytes of memory for each job: more would not fit into the machine that asks
 GZIP: Final = b"\x1f\x8b"

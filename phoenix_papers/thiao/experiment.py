@@ -42,9 +42,8 @@ MEASURED: Final = (
     (9, 17.0),
     (13, 17.0),
 )  # percent of the base; the last three "close to"
-ABOVE_MEASURED: Final = (
-    1.10  # a target holds up to 10 % above what was measured: what costs time there is modelled in part
-)
+# a target holds up to 10 % above what was measured: what costs time there is modelled in part
+ABOVE_MEASURED: Final = 1.10
 FLOOR: Final = (0.14, 0.18)
 FLAT: Final = 0.01  # of the base: the floor neither falls nor rises by more from n = 8 on
 SLOWED: Final = 1.01  # a job that takes 1 % longer than on a host of its own: more than the 0.46 % of a VM

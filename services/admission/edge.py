@@ -49,9 +49,8 @@ from services.runtime.service import Edge, Service
 
 BIND_S: Final = 10.0  # a predecessor on this machine lets go of the address within its own end
 BIND_EVERY_S: Final = 0.1
-SHUTDOWN_S: Final = (
-    0.5  # for answers under way: some ms each.  Long polls are cut and asked again; a successor waits for this
-)
+# for answers under way: some ms each.  Long polls are cut and asked again; a successor waits for this
+SHUTDOWN_S: Final = 0.5
 BACKLOG: Final = 1024  # a hundred guests boot at once
 _OF_UNIT: Final = (f.UnitPlaced, f.AttemptClosed, f.AttemptReported, f.AttemptBegan, f.VmEnded)
 

@@ -24,9 +24,8 @@ PERCENT_MAX: Final = 1000  # eleven times as many at once is no limit
 INSTANCES_MAX: Final = 1_000_000  # as of `instances_max`
 
 ZONE_MAX_H: Final = 14  # no clock on Earth is further from UTC
-ZONE_ANY_H: Final = (
-    99  # the simulator's, whose time 0 is a Monday: it moves zones by three days (`phoenix.simulate.week`)
-)
+# the simulator's, whose time 0 is a Monday: it moves zones by three days (`phoenix.simulate.week`)
+ZONE_ANY_H: Final = 99
 
 _HOURS: Final = re.compile(r"([A-Za-z,-]+)\s+(\d\d?):(\d\d)-(\d\d?):(\d\d)")
 _SCHEDULE: Final = re.compile(r"(\S+\s+\S+)\s+at least\s+(\d{1,7})")

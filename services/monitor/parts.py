@@ -20,9 +20,8 @@ Parts: TypeAlias = Generator[None, None, Answer]
 
 PART: Final = 600  # of work: one or two milliseconds; to look at something is 1
 NOTED: Final = 1  # to note what has changed of a unit: some microseconds; but in a rush it has to keep up with the fold
-RENDERED: Final = (
-    10  # a row: thirty times as long, but a queue that waits for its turn 1,000 times would never be there
-)
+# a row: thirty times as long, but a queue that waits for its turn 1,000 times would never be there
+RENDERED: Final = 10
 WRITTEN: Final = 2  # one that is there, as JSON
 
 

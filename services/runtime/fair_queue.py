@@ -31,9 +31,8 @@ Item = TypeVar("Item")
 Bound = Literal["", "caller", "department"]  # which bound a request is over; empty: none
 
 QUIET_S: Final = 5.0  # a department that asked so long ago counts as one that asks: programs poll every few seconds
-QUANTUM: Final = (
-    4.0  # of a department's or caller's turn: a few usual requests, so that the rings turn without looking twice
-)
+# of a department's or caller's turn: a few usual requests, so that the rings turn without looking twice
+QUANTUM: Final = 4.0
 SERVED_PER_S: Final = 1_000.0  # cost that a server serves, which is what a cost means
 ROUNDING: Final = 1e-6  # of sums of costs
 CALLERS_MAX: Final = 10_000  # callers known at once; those that nothing is known of but their pace are forgotten first

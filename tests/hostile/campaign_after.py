@@ -34,9 +34,8 @@ from tests.support.leaks import content
 
 GROWS_MB: Final = 200.0  # since the first round: what folds remember of it
 LEAKS_MB: Final = 3.0  # a round of 100,000 messages: 30 bytes of each …
-REMEMBERED_MB: Final = (
-    8 / 1024
-)  # … and of a message of the journal: a job has about ten, with its objects, its VM, its history
+# … and of a message of the journal: a job has about ten, with its objects, its VM, its history
+REMEMBERED_MB: Final = 8 / 1024
 FILES_MORE: Final = 64  # open files since the first round: those of connections that are kept
 QUIET_MB, QUIET_S, SETTLES_S = 0.5, 3.0, 60.0
 DONE_S: Final = 120.0

@@ -267,9 +267,8 @@ def test_at_rest_nobody_who_asks_makes_another_pass(asks: list[Ask], order: str,
             assert json.loads(answer)["reasons"][0]["code"] == site.whole(unit).code
         for what in ("reasons", "queue"):
             assert "type" not in json.loads(asyncio.run(edge.answered(what, b"{}")))
-        late = (
-            order == "multi-factor"
-        )  # whose ranks are left as they are while nothing fits: the first one who asks needs them
+        # whose ranks are left as they are while nothing fits: the first one who asks needs them
+        late = order == "multi-factor"
         assert len(passes) <= late
 
 

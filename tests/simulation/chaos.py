@@ -64,13 +64,11 @@ from tests.simulation.chaos_truth import Judge, bytes_problems, site_problems, t
 from tests.support.world import START, NullCore, batch, cloud, web
 
 STEPS: Final = 400  # of chaos; about fifty envelopes, and as many while it heals
-ROUNDS_MAX: Final = (
-    3000  # of the healed cloud, until it rests; seed 777294 took 650: wide jobs of two departments, one by one
-)
+# of the healed cloud, until it rests; seed 777294 took 650: wide jobs of two departments, one by one
+ROUNDS_MAX: Final = 3000
 WARM_ROUNDS: Final = (0, 10, 16, 24, 32)  # without faults, before chaos begins: some clouds are young, some are at work
-QUIET_ROUNDS: Final = (
-    4  # in which nothing happens, and the cloud is at rest: a poll is heard one round after it was made
-)
+# in which nothing happens, and the cloud is at rest: a poll is heard one round after it was made
+QUIET_ROUNDS: Final = 4
 HOSTS: Final = 4
 CLOUD_ID: Final = "c1"
 FACTORIES: Final[dict[str, Callable[[Custody], Any]]] = {

@@ -33,9 +33,8 @@ ZYGOTE_PROGRAM = (
 PACKAGES = str(Path(__file__).resolve().parents[3])
 READ_BYTES = 1 << 16
 START_DEADLINE_S = 30.0  # to fork and to execute takes milliseconds; a machine that needs longer is out of order
-FDS_A_LAUNCHED = (
-    8  # of this process's descriptors: with all that may be launched three quarters are left for everything else
-)
+# of this process's descriptors: with all that may be launched three quarters are left for everything else
+FDS_A_LAUNCHED = 8
 CLOSE_DEADLINE_S = 12.0  # the nursery gives its own killing ten seconds
 
 

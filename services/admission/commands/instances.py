@@ -38,12 +38,10 @@ from services.domain import readiness
 from services.domain.custody.state import Unit
 from services.domain.refusal import Refused
 
-REPORT_INTERVAL_S: Final = (
-    1.0  # a network that flaps faster is no news; half of what a balancer takes between two health checks
-)
-REWORD_S: Final = (
-    5.0  # a program may answer in turn by an error and not at all; half of what load balancers wait (REWORD_S)
-)
+# a network that flaps faster is no news; half of what a balancer takes between two health checks
+REPORT_INTERVAL_S: Final = 1.0
+# a program may answer in turn by an error and not at all; half of what load balancers wait (REWORD_S)
+REWORD_S: Final = 5.0
 WATCHERS_MAX: Final = 8  # users that report of one instance, its guest included; two load balancers are many
 
 

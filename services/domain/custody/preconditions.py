@@ -127,9 +127,8 @@ def _no_place(custody: Custody, fact: f.UnitPlaced, dept: str) -> Void | None:
     if not fact.hosts or (len(fact.hosts) > 1 and len(dict.fromkeys(fact.hosts)) != len(fact.hosts)):
         return Void.WRONG_SHAPE
     hosts, size = custody.state.hosts, custody.size(fact)
-    fitting: tuple[Size, Size] | None = (
-        None  # what the host before it has and what is used: wide jobs have hosts that are alike
-    )
+    # what the host before it has and what is used: wide jobs have hosts that are alike
+    fitting: tuple[Size, Size] | None = None
     for name in fact.hosts:
         host = hosts.get(name)
         if host is None:

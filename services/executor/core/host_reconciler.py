@@ -41,9 +41,8 @@ from services.executor.core.site_fault import SiteFault
 from services.executor.core.timers import Timers
 from services.executor.core.utilisation_reports import UtilisationReports
 
-LOOKS_MAX: Final = (
-    16  # more hosts than this are looked at by one pool: a host.info takes 1.5 ms, a pool of 1,000 hosts 44 ms
-)
+# more hosts than this are looked at by one pool: a host.info takes 1.5 ms, a pool of 1,000 hosts 44 ms
+LOOKS_MAX: Final = 16
 LOOK_AGAIN_S: Final = 0.25  # something of ours is still there, or the call failed
 FOR_GOOD_S: Final = 3650 * 86_400.0  # ten years: until OpenNebula says otherwise
 TIMER: Final = "@"  # names of hosts among the timers begin so

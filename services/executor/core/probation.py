@@ -31,9 +31,8 @@ REST_MAX_S: Final = 10.0
 STARTS_FAILED: Final = "starts failed"
 STARTED: Final = "a start succeeded"
 FORGIVEN: Final = "it was the site's fault"
-NO_ROOM: Final = (
-    "does not fit"  # in OpenNebula's words: `virtual machine [13] does not fit in host [0]. Not enough CPU: …`
-)
+# in OpenNebula's words: `virtual machine [13] does not fit in host [0]. Not enough CPU: …`
+NO_ROOM: Final = "does not fit"
 
 
 class Probation:

@@ -53,9 +53,8 @@ from services.executor.core.timers import NEVER, Timers, backoff_s
 
 RESUMES_MAX: Final = 5  # refused in a row: what is saved is given up
 WATCHED_MAX: Final = 300  # ids in one targeted poll: about 5 ms at both ends
-AGAIN_S: Final = (
-    2.0  # an order that came to nothing is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
-)
+# an order that came to nothing is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
+AGAIN_S: Final = 2.0
 AGAIN_MAX_S: Final = 60.0  # … a hard end that is refused though the VM rests: a person has locked it, or given it away
 IDLE: Final = "idle"  # these three: why one that waited for a job was ended
 ROOM_NEEDED: Final = "its room was needed"

@@ -54,9 +54,8 @@ from services.runtime.service import Service
 
 FIRST_S: Final = 0.02  # an infoset of 50 ids takes 3 ms there and 1 ms here
 SLOWEST_S: Final = 0.1
-SLOWEST_PART: Final = (
-    10  # … or this part of poll_s: where steps take seconds, a look each tenth of one sees nothing new
-)
+# … or this part of poll_s: where steps take seconds, a look each tenth of one sees nothing new
+SLOWEST_PART: Final = 10
 SLOWER: Final = 1.25  # each targeted poll in which nothing was asked for
 HOSTS_GAP_S: Final = 1.0  # poll_s by default: without events the hosts would be looked at as often
 HOSTS_TOLD_MAX: Final = LOOKS_MAX + 2  # more hosts than this are looked at by one pool

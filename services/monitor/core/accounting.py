@@ -63,9 +63,8 @@ from services.monitor.core.goodput import FAULT, PREEMPTED, RETRIED, Goodput
 from services.monitor.core.job import Job
 
 OWN_PRODUCTION: Final = "(production)"
-SILENCE_MAX_MS: Final = (
-    60 * DAY_MS
-)  # no fact for longer: most of it is measured by the day, or its hours would take minutes
+# no fact for longer: most of it is measured by the day, or its hours would take minutes
+SILENCE_MAX_MS: Final = 60 * DAY_MS
 NO_CLAIMANT: Final = (
     "(no claimant)"  # no department wanted the hosts: a window, hosts taken out of use, a changed configuration
 )

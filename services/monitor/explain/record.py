@@ -46,9 +46,8 @@ from services.runtime.journal.reader import Reader
 from services.runtime.journal.trimmed import reaching, read_mark, slices
 from services.runtime.log import Log, message_of
 
-LEAD_S: Final = (
-    3600.0  # before `since`: longer than any window that a web rule looks at by default, and than a signal's gap
-)
+# before `since`: longer than any window that a web rule looks at by default, and than a signal's gap
+LEAD_S: Final = 3600.0
 MESSAGES_MAX: Final = 20_000_000  # twenty busy years of a small site, some hours of sending
 SLICE: Final = 100  # messages between two looks at the loop: 1 to 2 ms
 HEARTBEAT_S: Final = 0.5

@@ -22,9 +22,8 @@ from services.monitor.history import story_index
 from services.monitor.history.schema import DETAILS, SUMS, add_into
 
 SUMS_DAYS: Final = 3660  # ten years: what a department costs is compared with years ago
-ROW_BYTES: Final = (
-    150  # of a row and its share of indices: 114 measured (docs/reference/history.md), names may be longer
-)
+# of a row and its share of indices: 114 measured (docs/reference/history.md), names may be longer
+ROW_BYTES: Final = 150
 RELIEF: Final = 0.9  # so far down at once, so that the next day does not have to again
 FREE_PAGES: Final = 2_000  # given back to the disk at a time: some milliseconds
 

@@ -30,9 +30,8 @@ CREATE TABLE story_days (day_ms INTEGER PRIMARY KEY, position INTEGER NOT NULL) 
 """
 HOST: Final = "host:"
 DEPARTMENT: Final = "department:"
-WEIGHT: Final = (
-    8  # rows of this table as large as one of the others: 30 bytes each, measured (docs/reference/explain.md)
-)
+# rows of this table as large as one of the others: 30 bytes each, measured (docs/reference/explain.md)
+WEIGHT: Final = 8
 Statement = tuple[str, tuple[Any, ...]]
 _ADD: Final = "INSERT INTO story VALUES (?, ?, ?, ?)"
 _DAY: Final = "INSERT OR IGNORE INTO story_days VALUES (?, ?)"

@@ -68,9 +68,8 @@ ATTEMPT = (
 LOSS = ("unit", "attempt", "department", "user", "service", "lease", "quality", "claimant", "at_ms", "core_ms")
 HOLDING = ("department", "begin_ms", "held_ms", "lent_ms", "borrowed_ms")
 _TIMES: Final = {"from_ms": "from_at", "until_ms": "until_at", "at_ms": "at", "begin_ms": "begin_at"}
-SETTLED_MS: Final = (
-    5 * 60_000
-)  # far more than facts are on their way, and than clocks may differ (`skew_max_s`: a minute)
+# far more than facts are on their way, and than clocks may differ (`skew_max_s`: a minute)
+SETTLED_MS: Final = 5 * 60_000
 
 
 def of_day(db: sqlite3.Connection, day: int, department: str | None, until: int) -> dict[str, Any]:

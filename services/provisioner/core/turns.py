@@ -19,9 +19,8 @@ from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
 
 STUCK_S: Final = 1.0  # a scheduler that can use a host places within milliseconds, a restarted one within a second
-TURN_S: Final = (
-    30.0  # to gather what ending jobs and draining hosts set free; then the next one, lest a dead scheduler hoards
-)
+# to gather what ending jobs and draining hosts set free; then the next one, lest a dead scheduler hoards
+TURN_S: Final = 30.0
 TURN_MAX_S: Final = 64 * TURN_S  # half an hour: no host drains so long
 
 

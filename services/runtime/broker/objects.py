@@ -40,9 +40,8 @@ NAME_MAX_BYTES: Final = 512  # the server ends a connection whose line has more 
 CALL_TIMEOUT_S: Final = 5.0
 OBJECT_MAX_BYTES: Final = 256 << 20  # above the largest snapshot and upload; a limit on memory, read as one piece
 CHUNK_COSTS: Final = 128  # bytes of a chunk's message beside its content
-DESCRIPTION_COSTS: Final = (
-    800  # bytes of a description's, beside three times its name: in the subject, in base64, and within
-)
+# bytes of a description's, beside three times its name: in the subject, in base64, and within
+DESCRIPTION_COSTS: Final = 800
 CUT_OFF_S: Final = 3600.0  # a batch of chunks and the description follow within half a minute, or the `put` has failed
 _IN_FLIGHT: Final = 4  # chunks published at once: enough to hide the round trip
 

@@ -27,9 +27,8 @@ from services.runtime.config.tables import Config
 CONNECT_S: Final = 2.0
 ANSWERS_S: Final = 1.0  # one server of the same machine takes about a millisecond
 ANSWERS_MAX: Final = 16  # servers of a cluster; JetStream is run on three or five
-WRITE_ERROR: Final = (
-    "write error"  # in the server's text; a replica that is behind is another error, which mends itself
-)
+# in the server's text; a replica that is behind is another error, which mends itself
+WRITE_ERROR: Final = "write error"
 _QUESTION: Final = b'{"details": true}'
 
 

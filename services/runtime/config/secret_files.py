@@ -30,9 +30,8 @@ from schemas.ids import is_department
 from services.runtime import private_file
 
 VALUE_MAX_BYTES: Final = 64 << 10  # half of what one environment variable may have (Linux: MAX_ARG_STRLEN)
-TOTAL_MAX_BYTES: Final = (
-    1 << 20
-)  # half of what arguments and environment of a process may have together (Linux: ARG_MAX)
+# half of what arguments and environment of a process may have together (Linux: ARG_MAX)
+TOTAL_MAX_BYTES: Final = 1 << 20
 NAMES_MAX: Final = 1000  # of one department, as of a release's environment
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}\Z")  # as `schemas.releases.SecretName`
 _FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -39,9 +39,8 @@ class Nats(Table, frozen=True, kw_only=True):
     connections_max: Annotated[int, between(256, 1 << 20, "connections to the server")] = 16_384
     department_connections_max: Annotated[int, between(8, 1 << 20, "of a department, and of all operators")] = 256
     subscriptions_max: Annotated[int, between(16, 1 << 20, "of a connection that is no service's")] = 128
-    sync_always: bool = (
-        False  # fsync on each append: survives a power failure on one node, about half the appends a second
-    )
+    # fsync on each append: survives a power failure on one node, about half the appends a second
+    sync_always: bool = False
 
     @property
     def host(self) -> str:

@@ -33,9 +33,8 @@ from services.runtime.http.given import given
 from services.runtime.http.guard import HEADER, UNREAD, Guard
 
 IDLE_S: Final = 75.0  # nginx keeps a connection to its backend for 60 s: it lets go first, and loses no request
-LINGER_S: Final = (
-    2.0  # for what is left of a body that was refused, so that its sender reads why and not "connection reset"
-)
+# for what is left of a body that was refused, so that its sender reads why and not "connection reset"
+LINGER_S: Final = 2.0
 UNREAD_S: Final = 60.0  # a laptop that slept for a moment reads on; no client takes longer for the next byte
 _FULL_TEXT: Final = "too many connections: close some, or try again in a moment"
 _FULL_BODY: Final = msgspec.json.encode(problem("unavailable", _FULL_TEXT))

@@ -40,9 +40,8 @@ from services.runtime.log import Log
 
 ANSWER_TIMEOUT_S: Final = 1.0  # a healthy append takes about a millisecond
 PAUSE_S: Final = 0.1  # between two tries while the broker does not answer
-SILENT_AFTER: Final = (
-    3  # unanswered in a row: two may be lost on the way; a caller is still there (`PROPOSE_TIMEOUT_S`)
-)
+# unanswered in a row: two may be lost on the way; a caller is still there (`PROPOSE_TIMEOUT_S`)
+SILENT_AFTER: Final = 3
 FOLD_TIMEOUT_S: Final = 10.0  # to fold past garbage that is already stored
 _FENCED: Final = (10071, 10164)  # wrong last sequence; the same without the number
 _FULL: Final = (10077, 10023, 10047)  # store failed (maximum bytes exceeded), insufficient resources, storage exceeded

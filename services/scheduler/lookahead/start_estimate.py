@@ -51,9 +51,8 @@ from services.scheduler.lookahead import why as batch_why
 from services.scheduler.lookahead.last_pass import LastPass
 from services.scheduler.lookahead.snapshot import Snapshot
 
-STEPS_MAX: Final = (
-    2_000  # moments looked at: some thousand ends; with 1,000 hosts and 10,000 jobs that is about a second
-)
+# moments looked at: some thousand ends; with 1,000 hosts and 10,000 jobs that is about a second
+STEPS_MAX: Final = 2_000
 HOST_STEPS_MAX: Final = 4_000  # … times hosts held, where a decision costs half a millisecond a host (`conservative`)
 CONFIRMED_MIN: Final = 40  # with fewer moments to look at, reservations stand as the order gives them
 FIRST: Final = 50  # units of the queue that are looked at when none is named: more than one screen shows

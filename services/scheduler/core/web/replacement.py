@@ -28,9 +28,8 @@ from services.scheduler.core.web import hosts as web_hosts
 from services.scheduler.core.web import termination
 from services.scheduler.core.web.scene import Scene
 
-WORDS_S: Final = (
-    3.0  # guests and balancers ask and report once a second: those that recover together have been reported by then
-)
+# guests and balancers ask and report once a second: those that recover together have been reported by then
+WORDS_S: Final = 3.0
 DOUBLINGS_MAX: Final = 5  # of a boot_timeout_s of a minute: half an hour
 
 
