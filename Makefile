@@ -143,6 +143,8 @@ model: setup
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_departments mutants
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_orders check
 	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_orders mutants
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_boots check
+	@PYTHONPATH=. $(BIN)/python -m tests.model.custody_model_boots mutants
 
 PAIRS ?= 5
 bench: setup

@@ -120,6 +120,7 @@ FACTS: Final[tuple[f.Fact, ...]] = (
         progress="step 600",
     ),
     f.VmParked(unit="17", attempt=2, rank=0),
+    f.VmFailed(unit="18", attempt=1, rank=1, why="it has booted again"),
     f.JobCancelled(job="18", user="ann"),
     f.ArrayHeld(job="19", dept="hpc", elements="1-10000", user="ann"),
     f.ArrayResumed(job="19", dept="hpc", elements="1-99:2,104", user="ann"),

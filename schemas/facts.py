@@ -307,13 +307,24 @@ class VmParked(CustodyFact, frozen=True, kw_only=True, tag="vm.parked"):
     rank: Rank
 
 
+class VmFailed(CustodyFact, frozen=True, kw_only=True, tag="vm.failed"):
+    """The VM of this rank is of no use to its attempt, by its guest: it has booted again, so that what ran in it is lost, or it
+    lacks something.  The attempt is broken, and the VM is to end.  `why`: what is wrong, as text."""
+
+    unit: UnitId
+    attempt: AttemptNumber
+    rank: Rank
+    why: str = ""
+
+
 class AttemptBegan(CustodyFact, frozen=True, kw_only=True, tag="attempt.began"):
     """The guests of all ranks have called: walltime starts.  `addresses`: by rank, where an instance listens; null for a
-    job."""
+    job.  `boots`: by rank, which boot of its VM has called; null: its guest does not say."""
 
     unit: UnitId
     attempt: AttemptNumber
     addresses: tuple[str | None, ...] = ()
+    boots: tuple[str | None, ...] = ()
 
 
 class AttemptReported(CustodyFact, frozen=True, kw_only=True, tag="attempt.reported"):
@@ -437,6 +448,7 @@ Fact: TypeAlias = (
     | LeaseExtended
     | AttemptBegan
     | VmParked
+    | VmFailed
     | AttemptReported
     | AttemptMeasured
     | CheckpointReported

@@ -64,7 +64,16 @@ OUTSIDE: Final = (
     f.LoadObserved,
     f.ConfigAdopted,
 )
-OF_VMS: Final = (f.VmAllocated, f.VmStarted, f.VmEnded, f.VmParked, f.VmRefused, f.LeaderStarted, f.LeaderStopped)
+OF_VMS: Final = (
+    f.VmAllocated,
+    f.VmStarted,
+    f.VmEnded,
+    f.VmFailed,
+    f.VmParked,
+    f.VmRefused,
+    f.LeaderStarted,
+    f.LeaderStopped,
+)
 
 
 class Event(NamedTuple):

@@ -20,6 +20,7 @@ from services.admission.core import admission as core
 from services.admission.guests import guests
 from services.admission.guests.boot import COMMAND_SCRIPT
 from services.admission.storage import output
+from services.domain.custody.state import Broken
 from services.runtime.config import secret_files
 from tests.support.admission_house import House, house
 from tests.support.leaks import places
@@ -95,6 +96,59 @@ async def test_the_life_of_a_job(here: House) -> None:
     assert (report.exit, report.seconds, report.cpu_seconds, report.note) == (0, 1.5, 1.0, "n")
     assert await guest.report() == 410  # acknowledged before: the guest may stop all the same
     assert await guest.began() == 410
+
+
+async def test_an_attempt_is_of_the_boot_that_began_first(here: House) -> None:
+    """Also after a restart of admission; until something has run, any boot may ask."""
+    job = (await here.ask("ann", "job.submit", {"script": "true", "nodes": 2}))["job"]
+    await here.place(job, "h1", "h2")
+    ranks = [here.guest(job, rank=rank) for rank in (0, 1)]
+    for rank in (0, 1):
+        await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=rank, vm=70 + rank, host=f"h{rank + 1}"))
+    for boot in ("first", "second"):
+        assert (await ranks[0].call("GET", f"boot?boot={boot}"))[0] == 200
+    assert await asyncio.gather(ranks[0].began(boot="second"), ranks[1].began()) == [
+        204,
+        204,
+    ]  # an older guest at rank 1
+    unit = here.service.custody.state.units[job]
+    assert unit.boots == ("second", None)
+    await here.running.stop()
+    await here.start("a3")
+    unit = here.service.custody.state.units[job]
+    assert await ranks[0].began(boot="second") == 204
+    assert (await ranks[0].call("GET", "plain/boot"))[0] == 200  # as an older guest calls
+    assert await ranks[1].began(boot="any") == 204
+    assert (unit.broken, (await ranks[0].call("GET", f"boot?boot={'x' * 81}"))[0]) == (None, 400)
+    assert (await ranks[0].call("GET", "plain/boot?boot=third"))[0] == 410
+    assert unit.broken is Broken.VM_ENDED
+    assert [await ranks[rank].began() for rank in (0, 1)] == [410, 410]
+    failed = [fact for fact in await here.journaled(f.VmFailed) if fact.unit == job]
+    assert failed == [f.VmFailed(unit=job, attempt=1, rank=0, why="it has booted again")]
+
+
+async def test_began_of_another_boot_is_refused_and_recorded(here: House) -> None:
+    job = (await here.ask("ann", "job.submit", {"script": "true"}))["job"]
+    await here.place(job)
+    await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=72, host="h1"))
+    guest = here.guest(job)
+    assert await guest.began(boot="first") == 204
+    assert await guest.began(boot="second") == 410
+    assert [fact.rank for fact in await here.journaled(f.VmFailed) if fact.unit == job] == [0]
+
+
+async def test_a_guest_may_give_its_vm_up(here: House) -> None:
+    job = (await here.ask("ann", "job.submit", {"script": "true"}))["job"]
+    await here.place(job)
+    guest, why = here.guest(job), {"why": "nas:/home could not be mounted\n"}
+    assert (await guest.call("POST", "failed", why))[0] == 503  # its VM is not in the journal yet
+    await here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=73, host="h1"))
+    assert (await guest.call("POST", "failed", {"why": 7}))[0] == 400
+    assert (await guest.call("POST", "failed", why))[0] == 204
+    assert (await guest.call("POST", "failed", why))[0] == 410
+    (fact,) = [fact for fact in await here.journaled(f.VmFailed) if fact.unit == job]
+    assert fact.why == r"nas:/home could not be mounted\x0a"
+    assert here.service.custody.state.units[job].broken is Broken.VM_ENDED
 
 
 async def test_elements_and_commands(here: House) -> None:

@@ -22,6 +22,7 @@ from schemas import facts as f
 from schemas import reasons as because
 from schemas.config import CloudConfig, Warm
 from schemas.measures import Measures
+from services.domain.capabilities import Hypervisor
 from services.runtime.config import secret_files
 from tests.support.leaks import places
 from tests.support.ports import free_port
@@ -197,13 +198,39 @@ async def test_a_container_is_ended_by_opennebula_and_not_by_itself(site: Site) 
     assert (await site.report_of(job)).exit == 0
 
 
-async def test_a_vm_that_boots_again_does_not_run_its_job_twice(site: Site) -> None:
-    job, vm = await site.run("echo on; while :; do sleep 0.02; done")
+@pytest.mark.parametrize("hypervisor", ["kvm", "lxc"])
+@pytest.mark.parametrize("empties", [False, True])
+async def test_a_vm_that_boots_again_does_not_run_its_job_twice(
+    site: Site, empties: bool, hypervisor: Hypervisor
+) -> None:
+    """With its disk, or with another one, as of VMs that were made again."""
+    job, vm = await site.run("echo on; while :; do sleep 0.02; done", hypervisor=hypervisor)
+    await site.here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=vm, host="h1"))
     await site.printed(job, "on\n")
+    site.driver.empties = empties
     await site.act("reboot-hard", vm)
-    assert "this VM has been rebooted: power off" in await site.off(vm)
+    end = "power off" if hypervisor == "kvm" else "OpenNebula ends this VM"
+    said = f"{'the attempt is over' if empties else 'this VM has been rebooted'}: {end}"
+    await until(lambda: said in site.driver.console(vm), said)
+    site.driver.empties = False
+    if hypervisor == "lxc":
+        assert site.driver.processes[vm].returncode is None
+        await site.terminate(vm)
+    await site.off(vm)
     assert await site.output(job) == "on\n"
     assert [x for x in await site.here.journaled(f.AttemptReported) if x.unit == job] == []
+    why = "it has booted again" if empties else "this VM has been rebooted"
+    assert [x.why for x in await site.here.journaled(f.VmFailed) if x.unit == job] == [why]
+
+
+async def test_a_guest_that_lacks_something_says_so(site: Site) -> None:
+    job, vm = await site.run("echo on", context={"GUEST_MOUNTS": "nfs nowhere"}, hypervisor="lxc")
+    await site.here.write("executor", f.VmAllocated(unit=job, attempt=1, rank=0, vm=vm, host="h1"))
+    await until(lambda: site.here.service.custody.state.units[job].broken, "its VM is given up")
+    (fact,) = [x for x in await site.here.journaled(f.VmFailed) if x.unit == job]
+    assert fact.why == "GUEST_MOUNTS: 'nfs nowhere' is not TYPE SOURCE DIRECTORY [OPTIONS]"
+    await site.terminate(vm)
+    assert "OpenNebula ends this VM" in await site.off(vm)
 
 
 async def test_the_job_hears_the_signal_it_wishes(site: Site) -> None:

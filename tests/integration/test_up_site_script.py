@@ -10,10 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyone
 import pytest
 
 from phoenix.local.opennebula.server import OpenNebula
 from phoenix.local.opennebula.settings import Settings
+from phoenix.local.opennebula.states import Lcm
 from phoenix.local.opennebula.testing import running_server
 from tests.integration.up_cloud import Cloud, until
 from tests.support.script_guest import ACCOUNT, ScriptDriver
@@ -129,3 +131,39 @@ def test_lxc_containers_are_ended_at_once_and_nothing_of_them_is_left(site: Site
 def ended(cloud: Cloud) -> list[str]:
     facts = [json.loads(line) for line in cloud.ok("events", "--json", "--last", "1000").splitlines()]
     return [fact["fact"]["why"] for fact in facts if fact["kind"] == "vm.ended"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hypervisor", ["kvm", "lxc"])
+def test_a_vm_that_is_made_again_or_reset_does_not_run_its_job_twice(
+    site: Site, tmp_path: Path, hypervisor: str
+) -> None:
+    """OpenNebula's `recover --recreate`, after which its disk is another one, and `reboot --hard`, after which it is not."""
+    assert site.driver.lxc == (hypervisor == "lxc")
+    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    runs = site.driver.directory / "runs"  # where the job's account may go
+    runs.mkdir()
+    runs.chmod(0o777)
+    script = f"echo x >>{runs}/$PHOENIX_ATTEMPT; echo on; until [ -e {runs}/go ]; do sleep 0.05; done"
+    try:
+        cloud.ok("up", "--detach", "--config", config)
+        cloud.ok("submit", "--wrap", script)
+        assert site.one is not None
+        for attempt, empties in ((1, True), (2, False)):
+            until((runs / str(attempt)).exists, f"attempt {attempt} runs")
+            site.driver.empties = empties
+            (vm,) = [vm for vm in site.one.store.vms.values() if vm.lcm == Lcm.RUNNING]
+            one = pyone.OneServer(site.one.url, session=site.one.session)
+            if empties:
+                one.vm.recover(vm.id, 4)
+            else:
+                one.vm.action("reboot-hard", vm.id)
+        until((runs / "3").exists, "attempt 3 runs")
+        (runs / "go").touch()
+        until(lambda: cloud.json("show", "1")["state"] == "completed", "the job completes")
+        assert {file.name: file.read_text() for file in runs.iterdir() if file.name != "go"} == dict.fromkeys(
+            "123", "x\n"
+        )
+        until(lambda: len(ended(cloud)) == 3, "the ends are in the journal")
+    finally:
+        cloud.run("down", "--purge")

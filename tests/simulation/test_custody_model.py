@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.model import custody_model_boots as boots
 from tests.model import custody_model_bound as bound
 from tests.model import custody_model_cordon as cordon
 from tests.model import custody_model_departments as departments
@@ -104,4 +105,16 @@ def test_orders_to_an_opennebula_that_is_slow_or_restored_are_safe_and_arrive(na
 @pytest.mark.parametrize("name", list(orders.MUTANTS))
 def test_a_rule_about_orders_is_found(name: str) -> None:
     result = explore(orders.Orders(**orders.MUTANTS[name], off=(name,)), trace=False, seconds=SECONDS_MAX)
+    assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"
+
+
+@pytest.mark.parametrize("name", list(boots.CONFIGS))
+def test_an_attempt_runs_in_one_boot_of_its_vm_and_the_job_gets_done(name: str) -> None:
+    result = boots.explore(boots.Boots(**boots.CONFIGS[name]))
+    assert (result["result"], result["done"] > 0) == ("ok", True)
+
+
+@pytest.mark.parametrize("name", boots.MUTANTS)
+def test_a_rule_about_boots_is_found(name: str) -> None:
+    result = boots.explore(boots.Boots(off=(name,)))
     assert str(result["result"]).startswith(("UNSAFE", "NOT LIVE")), f"the model did not miss rule {name}"

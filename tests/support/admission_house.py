@@ -205,8 +205,8 @@ class Guest:
         assert status == 200, (status, content)
         return msgspec.json.decode(content)
 
-    async def began(self, address: str | None = None) -> int:
-        return (await self.call("POST", "began", {"address": address}))[0]
+    async def began(self, address: str | None = None, boot: str | None = None) -> int:
+        return (await self.call("POST", "began", {"address": address, "boot": boot}))[0]
 
     async def report(self, exit: int = 0, **told: Any) -> int:
         return (await self.call("POST", "report", {"exit": exit, "signal": None, "seconds": 1.0, **told}))[0]

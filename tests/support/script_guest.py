@@ -39,6 +39,8 @@ class ScriptDriver(DummyDriver):
         self.left: list[int] = []
         self.group: dict[str, str] = {}  # file -> text, of the control group of VMs that start from now on
         self._stopped: set[int] = set()
+        self._boots = 1000
+        self.empties = False  # a VM that starts again has a disk without anything of before
         # Below /tmp, where the job's account may go; pytest's own directories are for their owner alone.
         self.directory = Path(tempfile.mkdtemp(prefix="phoenix-guest-"))
         self.directory.chmod(0o755)
@@ -55,6 +57,8 @@ class ScriptDriver(DummyDriver):
         return (self.directory / f"console-{vm}").read_text(errors="replace")
 
     async def _guest(self, vm: VmSpec, host: HostSpec) -> None:
+        if self.empties:
+            shutil.rmtree(self.directory / "rooms" / str(vm.vm_id), ignore_errors=True)
         file = self.directory / f"context-{vm.vm_id}.sh"
         file.write_text(context_file(vm.context))
         file.chmod(0o600)
@@ -82,6 +86,11 @@ class ScriptDriver(DummyDriver):
             for name, text in self.group.items():
                 (group / name).write_text(text)
             (place / "proc" / "1" / "cgroup").write_text("0::/init.scope\n")
+            random = place / "proc" / "sys" / "kernel" / "random"
+            random.mkdir(parents=True)
+            (random / "boot_id").write_text("0d5c3ea2-3f0c-4c43-a2f3-6b1a2c1c5a11\n")  # a container's is its host's
+        self._boots += 1
+        (place / "proc" / "1" / "stat").write_text(f"1 (in it) S {'0 ' * 18}{self._boots} 0 0\n")
         return place
 
     async def _spawn(self, vm: VmSpec, file: Path, console: int) -> asyncio.subprocess.Process:

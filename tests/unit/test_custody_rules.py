@@ -117,6 +117,7 @@ CORDONED_BY_2 = [*rules_3(), *granted(), *granted("h2"), *WIDE, CORDON]
 STAYS = [*CORDONED_BY_2, *granted("h3"), closed(disposal=f.Disposal.MIGRATE)]
 RUNNING_3 = [*rules_3(), *RUNNING]
 WISHES = [*rules_3(), *granted(), job(on_term="complete"), placed(), allocated()]
+FAIL = (A, f.VmFailed(unit="1", attempt=1, rank=0, why="it has booted again"))
 PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
 COMPLETED = [*RULES_2, *RUNNING, reported()]
 PARKED = [*COMPLETED, PARK]
@@ -366,6 +367,12 @@ STORIES = [
     Story("not another department's", [*PARKED, *REGRANTED, job("2", dept="bio"), ("scheduler.bio", placed("2")[1])], bound("2", 1, "h1"), Void.VM_BUSY),
     Story("not on another host", [*PARKED, *granted("h2"), job("2"), placed("2", hosts=("h2",))],
           bound("2", 1, "h2"), Void.VM_BUSY),
+    Story("a guest may give its VM up", RUNNING, FAIL, None),
+    Story("not of a VM that was never allocated", [*granted(), job(), placed()], FAIL, Void.VM_NOT_OPEN),
+    Story("not of one that has ended", [*RUNNING, ended()], FAIL, Void.VM_NOT_OPEN),
+    Story("not twice", [*RUNNING, FAIL], FAIL, Void.ATTEMPT_NOT_LIVE),
+    Story("not when its attempt is closed", [*RUNNING, closed()], FAIL, Void.ATTEMPT_NOT_LIVE),
+    Story("not when its host is lost", [*RUNNING, LOST], FAIL, Void.ATTEMPT_NOT_LIVE),
     Story("the VM of a completed job may wait", COMPLETED, PARK, None),
     Story("once", PARKED, PARK, Void.VM_NOT_IDLE),
     Story("not while its job runs", [*RULES_2, *RUNNING], PARK, Void.VM_NOT_IDLE),

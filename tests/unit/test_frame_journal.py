@@ -34,6 +34,7 @@ RECORDED = sorted(FIXTURES.glob("journal_v*.jsonl"))
 CORES = cores()
 OWNERS = {path.partition(".")[0] for path in BESIDE}
 DIGESTS = {
+    "journal_v11_boots.jsonl": "199956b92fceb8e4e8593616e7d5c7accbc65a85c64333919019fa910d255f72",
     "journal_v10_arrays.jsonl": "26fc8b7278c5049514febc25d3b0849d1d9da123d67182e7361d6a6360e372fd",
     "journal_v9_measured.jsonl": "93d4428a615b494b967f0f128441e060b4f8ba0d22397bc922c95ba193677a77",
     "journal_v8_cordoned.jsonl": "7cf9bc2354d63e78266f5b31a57f1081851c389d001bb6c8a6ce616c9cf01db5",

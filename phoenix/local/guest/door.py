@@ -167,8 +167,11 @@ _commands_decoder = msgspec.json.Decoder(_Commands)
 class Door:
     """One VM's line to admission. The session is shared by all VMs and stays the caller's."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str, phoenix_id: str, token: str) -> None:
+    def __init__(
+        self, session: aiohttp.ClientSession, url: str, phoenix_id: str, token: str, boot_id: str | None = None
+    ) -> None:
         self._session = session
+        self.boot_id = boot_id
         self.url = url.rstrip("/")
         self.awake = asyncio.Event()
         self.awake.set()
@@ -191,12 +194,13 @@ class Door:
 
     async def boot(self) -> Boot:
         try:
-            return _boot_decoder.decode(await self._call("GET", "boot"))
+            path = "boot" if self.boot_id is None else f"boot?boot={quote(self.boot_id)}"
+            return _boot_decoder.decode(await self._call("GET", path))
         except msgspec.DecodeError as error:
             raise RefusedError(200, f"the boot answer is malformed: {error}") from error
 
     async def began(self, address: str | None) -> None:
-        await self._call("POST", "began", _json({"address": address}))
+        await self._call("POST", "began", _json({"address": address, "boot": self.boot_id}))
 
     async def usage(self, utilisation: float, interval_s: float, memory_mb: float, ready: bool, answer: str) -> None:
         """How busy this instance is, and whether it is well.  It is a level: one that cannot be sent now is dropped (rule 2 is

@@ -35,6 +35,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import secrets
 import signal
 import time
 from collections.abc import Callable
@@ -185,7 +186,7 @@ class ProcessDriver:
         if not url:
             raise DriverError(f"VM {vm.vm_id} has no PHOENIX_URL in its CONTEXT")
         try:
-            door = Door(self._session, url, phoenix_id, token)
+            door = Door(self._session, url, phoenix_id, token, boot_id=secrets.token_hex(16))
         except ValueError as error:
             raise DriverError(str(error)) from error
         machine = ProcessMachine(self._spawner, self._isolation, self._house, vm, self.core_share)

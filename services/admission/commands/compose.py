@@ -404,7 +404,13 @@ def change_host(core: AdmissionCore, caller: Caller, verb: str, request: HostNam
 # ----------------------------------------------------------------------------------------------------------------- guests
 
 
-def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | None, ...]) -> list[Fact]:
+def began(
+    core: AdmissionCore,
+    unit: str,
+    attempt: int,
+    addresses: tuple[str | None, ...],
+    boots: tuple[str | None, ...] = (),
+) -> list[Fact]:
     """All ranks have called.  No fact if the journal knows it already.  Raises `Refused` (conflict) if the attempt is over."""
     if standing(core, unit, attempt) != "live":
         raise Refused("conflict", "gone")
@@ -412,7 +418,7 @@ def began(core: AdmissionCore, unit: str, attempt: int, addresses: tuple[str | N
     assert known is not None
     if known.began_at is not None and known.addresses == addresses:
         return []
-    return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses)]
+    return [f.AttemptBegan(unit=unit, attempt=attempt, addresses=addresses, boots=boots)]
 
 
 def report(core: AdmissionCore, fact: f.AttemptReported, drafted: Sequence[Fact]) -> list[Fact]:

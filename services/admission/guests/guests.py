@@ -35,6 +35,8 @@ from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import Standing, goes_on, speaks_for, standing
 from services.admission.guests.boot import Boot, boot_of
 from services.admission.guests.boot_text import lines
+from services.admission.guests.boots import BODY_MAX_BYTES as FAILED_MAX_BYTES
+from services.admission.guests.boots import BOOTED_AGAIN, BootId, Boots, boot_of_query
 from services.admission.guests.checkpoint import SAID_MAX_BYTES, CheckpointCalls
 from services.admission.guests.guest import Guest
 from services.admission.guests.guest_queue import GuestTurns
@@ -77,9 +79,11 @@ Number = Annotated[float, Meta(ge=0, le=1e12)]
 
 
 class BeganBody(msgspec.Struct, frozen=True, kw_only=True):
-    """This VM is ready.  `address`: of an instance, where it listens, `host:port`; null: a job."""
+    """This VM is ready.  `address`: of an instance, where it listens, `host:port`; null: a job; `boot`: identity of this boot
+    of the VM; null: not known."""
 
     address: Annotated[str, Meta(max_length=256)] | None = None
+    boot: BootId | None = None
 
 
 class ReportBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,10 +111,11 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 class _Gathering:
     """Ranks of an attempt that have called `began`."""
 
-    __slots__ = ("addresses", "done")
+    __slots__ = ("addresses", "boots", "done")
 
     def __init__(self) -> None:
         self.addresses: dict[int, str | None] = {}
+        self.boots: dict[int, str | None] = {}
         self.done: asyncio.Future[None] | None = None
 
 
@@ -140,6 +145,7 @@ class Guests:
         self._gathering: dict[tuple[str, int], _Gathering] = {}
         self._uploads = asyncio.Semaphore(UPLOADS_MAX)
         self.checkpoints = CheckpointCalls(shell, core, checkpoints, self._uploads)
+        self._boots = Boots(shell, core)
         self._health = HealthCalls(shell, core, outputs, usages, secrets)
         self._next = NextCalls(shell, core, tokens, turns)
         self.jobs = JobUsages(shell, core, usages)
@@ -159,6 +165,7 @@ class Guests:
             route("PUT", "output/{stream}", self._output, "latest", PART_MAX_BYTES),
             route("PUT", "files/{name:.+}", self._file, "latest", FILE_MAX_BYTES),
             route("GET", "inputs/{name:.+}", self._input),
+            route("POST", "failed", self._boots.failed, size=FAILED_MAX_BYTES),
             route("POST", "report", self._report, "latest", SMALL_MAX_BYTES),
             route("POST", "usage", self._health.usage, size=HEALTH_MAX_BYTES),
             route("POST", "used", self.jobs.used, "there", USED_MAX_BYTES),
@@ -250,12 +257,12 @@ class Guests:
 
     # ------------------------------------------------------------------------------------------------------ the job's life
 
-    async def _boot(self, _request: web.Request, guest: Guest) -> web.Response:
-        boot = await self._boot_of(guest)
+    async def _boot(self, request: web.Request, guest: Guest) -> web.Response:
+        boot = await self._boot_for(request, guest)
         return gone() if boot is None else reply(boot)
 
-    async def _plain_boot(self, _request: web.Request, guest: Guest) -> web.Response:
-        boot = await self._boot_of(guest)
+    async def _plain_boot(self, request: web.Request, guest: Guest) -> web.Response:
+        boot = await self._boot_for(request, guest)
         return gone() if boot is None else web.Response(body=lines(boot), content_type="text/plain", charset="utf-8")
 
     async def _plain_script(self, _request: web.Request, guest: Guest) -> web.Response:
@@ -263,6 +270,12 @@ class Guests:
         if boot is None:
             return gone()
         return web.Response(body=(boot.script or "").encode(), content_type="application/octet-stream")
+
+    async def _boot_for(self, request: web.Request, guest: Guest) -> Boot | None:
+        if self._boots.is_another(guest, boot_of_query(request)):
+            await self._boots.fail(guest, BOOTED_AGAIN)
+            return None
+        return await self._boot_of(guest)
 
     async def _boot_of(self, guest: Guest) -> Boot | None:
         job = None if is_instance(guest.unit) else self._core.job(guest.unit)
@@ -276,20 +289,26 @@ class Guests:
         return boot_of(config, guest.known, guest.rank, job, payload, saved, release, secrets)
 
     async def _began(self, request: web.Request, guest: Guest) -> web.Response:
-        address = decoded(request, guest.body, BeganBody).address
-        known = guest.known
+        body = decoded(request, guest.body, BeganBody)
+        address, known = body.address, guest.known
+        if self._boots.is_another(guest, body.boot):
+            await self._boots.fail(guest, BOOTED_AGAIN)
+            return gone()
         if known.began_at is not None and (not is_instance(guest.unit) or known.addresses == (address,)):
             return no_content()
         if guest.rank >= guest.ranks:
             return gone()
         gathering = self._gathering.setdefault(guest.key, _Gathering())
-        gathering.addresses[guest.rank] = address
+        gathering.addresses[guest.rank], gathering.boots[guest.rank] = address, body.boot
         if len(gathering.addresses) < guest.ranks:
             guest.turn.leave()
             await self._wait_for_ranks(gathering)
         else:
             self._gathering.pop(guest.key, None)
             await self._journal_began(guest, gathering)
+        if self._boots.is_another(guest, body.boot):  # another one has come first
+            await self._boots.fail(guest, BOOTED_AGAIN)
+            return gone()
         return self._began_answer(guest)
 
     async def _wait_for_ranks(self, gathering: _Gathering) -> None:
@@ -303,11 +322,14 @@ class Guests:
 
     async def _journal_began(self, guest: Guest, gathering: _Gathering) -> None:
         addresses = tuple(gathering.addresses[rank] for rank in sorted(gathering.addresses))
+        boots = tuple(gathering.boots[rank] for rank in sorted(gathering.boots))
+        if not any(boots):
+            boots = ()
         if not is_instance(guest.unit):
             addresses = ()  # only instances listen
         try:
             await self._shell.propose(
-                lambda _now, _drafted: compose.began(self._core, guest.unit, guest.attempt, addresses),
+                lambda _now, _drafted: compose.began(self._core, guest.unit, guest.attempt, addresses, boots),
                 cause=guest.unit,
             )
         except Refused as refused:

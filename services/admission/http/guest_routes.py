@@ -14,6 +14,7 @@ import msgspec
 from schemas.measures import GuestUsage, JobUsage
 from schemas.reads import Parameter
 from services.admission.guests.boot import Boot
+from services.admission.guests.boots import BOOT_CHARS_MAX, FailedBody
 from services.admission.guests.checkpoint import CheckpointBody
 from services.admission.guests.guests import AFTER_MAX, OFFSET_MAX, POLL_MAX_S, Acknowledged, BeganBody, ReportBody
 from services.admission.guests.health import EndedBody
@@ -72,6 +73,11 @@ _WAIT: Final = Parameter(name="wait_s", type="number", text="wait up to so long"
 _AFTER: Final = Parameter(
     name="after", type="integer", text="only entries after this number, default 0", most=AFTER_MAX
 )
+_BOOT: Final = Parameter(
+    name="boot",
+    text="identity of this boot of the VM; another one than the attempt has begun with is 410",
+    characters_max=BOOT_CHARS_MAX,
+)
 _OFFSET: Final = Parameter(name="offset", type="integer", text="the first byte's place in the stream", most=OFFSET_MAX)
 
 
@@ -100,13 +106,14 @@ def _route(
 
 
 ROUTES: Final = (
-    _route("GET", "boot", "What this VM has to run.", answer=Boot),
-    _route("GET", "plain/boot", "The same as lines NAME=VALUE, for a shell.", answer="text"),
+    _route("GET", "boot", "What this VM has to run.", answer=Boot, query=(_BOOT,)),
+    _route("GET", "plain/boot", "The same as lines NAME=VALUE, for a shell.", answer="text", query=(_BOOT,)),
     _route("GET", "plain/script", "The script, byte for byte.", answer="bytes"),
     _route("GET", "inputs/{name}", "An input file.", answer="bytes"),
     _route("POST", "began", "Ready; waits for the other ranks. 503: call again.", BeganBody),
     _route("PUT", "output/{stream}", "Bytes of stdout or stderr; repeating is harmless.", "bytes", query=(_OFFSET,)),
     _route("PUT", "files/{name}", "Store a file of the job.", "bytes"),
+    _route("POST", "failed", "This guest cannot do its attempt's work; its VM is to end.", FailedBody),
     _route("POST", "report", "The script's exit; with stay: the VM waits for another job.", ReportBody, Acknowledged),
     _route("POST", "usage", "How busy an instance's cores were, and its health; about once a second.", GuestUsage),
     _route("POST", "used", "A job's usage since its VM began; sent at intervals, and once at the end.", JobUsage),

@@ -225,7 +225,7 @@ def unit_placed(custody: Custody, fact: f.UnitPlaced, _writer: str) -> None:
         unit = custody.state.units[fact.unit] = Unit(id=fact.unit, dept=dept, nodes=len(fact.hosts))
     unit.resumes = unit.suspended
     if not unit.suspended:
-        unit.life = fact.attempt
+        unit.life, unit.boots = fact.attempt, ()
     unit.state, unit.attempt, unit.hosts = "open", fact.attempt, fact.hosts
     unit.size, unit.exclusive = custody.size(fact), fact.exclusive
     unit.broken = unit.began_at = unit.exit = unit.ended_at = None
@@ -294,6 +294,7 @@ def attempt_began(custody: Custody, fact: f.AttemptBegan, _writer: str) -> None:
     unit = custody.state.units[fact.unit]
     if unit.began_at is None:  # a repeated call does not give the walltime back
         unit.began_at = custody.state.at
+        unit.boots = fact.boots or unit.boots  # the first counts; one that resumes does not call again
     unit.addresses = fact.addresses
 
 
@@ -386,6 +387,10 @@ def vm_parked(custody: Custody, fact: f.VmParked, _writer: str) -> None:
     vm = custody.state.vms[key]
     vm.parked_at = custody.state.at
     custody.index.add_vm(key, vm)
+
+
+def vm_failed(custody: Custody, fact: f.VmFailed, _writer: str) -> None:
+    _break(custody, custody.state.units[fact.unit], Broken.VM_ENDED)
 
 
 def vm_ended(custody: Custody, fact: f.VmEnded, _writer: str) -> None:

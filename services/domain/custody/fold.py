@@ -66,6 +66,7 @@ TABLE: Final[dict[type, Rule]] = {
     f.VmAllocated: Rule(preconditions.vm_allocated, effects.vm_allocated),
     f.VmStarted: Rule(preconditions.vm_open, effects.vm_started),
     f.VmParked: Rule(preconditions.vm_parked, effects.vm_parked),
+    f.VmFailed: Rule(preconditions.vm_failed, effects.vm_failed),
     f.VmEnded: Rule(preconditions.vm_open, effects.vm_ended),
 }
 

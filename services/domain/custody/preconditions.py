@@ -253,6 +253,12 @@ def vm_parked(custody: Custody, fact: f.VmParked, _writer: str) -> Void | None:
     return None if host is not None and host.state == "held" and host.dept == unit.dept else Void.HOST_NOT_HELD
 
 
+def vm_failed(custody: Custody, fact: f.VmFailed, _writer: str) -> Void | None:
+    if vm_key(fact.unit, fact.attempt, fact.rank) not in custody.state.vms:
+        return Void.VM_NOT_OPEN
+    return None if custody.live(fact.unit, fact.attempt) else Void.ATTEMPT_NOT_LIVE
+
+
 def vm_open(custody: Custody, fact: f.VmStarted | f.VmEnded, _writer: str) -> Void | None:
     return None if vm_key(fact.unit, fact.attempt, fact.rank) in custody.state.vms else Void.VM_NOT_OPEN
 

@@ -94,6 +94,7 @@ class Unit(msgspec.Struct, kw_only=True):
     vms_open: int = 0
     on_term: OnTerm | None = None  # None: the department's
     grace_s: float | None = None  # SIGTERM to SIGKILL, by its own wish; None: the department's (`domain.grace`)
+    boots: tuple[str | None, ...] = ()  # by rank, the boot of its VM in which its present life has begun
     early: bool = False  # completed, by a script that its guest had told to end
 
     @property

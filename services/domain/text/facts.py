@@ -389,6 +389,10 @@ def _vm_ended(p: Params) -> str:
     return f"the VM of {_attempt(p)}{_rank(p)} {_ENDED.get(why, f'has ended ({why})')}"
 
 
+def _vm_failed(p: Params) -> str:
+    return f"the VM of {_attempt(p)}{_rank(p)} cannot do its work: {p.get('why') or 'its guest does not say why'}"
+
+
 def _vm_refused(p: Params) -> str:
     return f"OpenNebula refused a VM for {_attempt(p)}{_rank(p)}: {str(p.get('why') or p['failure']).rstrip('.')}"
 
@@ -451,6 +455,7 @@ _TELL: Final[dict[str, Callable[[Params], str]]] = {
     "vm.ended": _vm_ended,
     "vm.refused": _vm_refused,
     "vm.parked": _vm_parked,
+    "vm.failed": _vm_failed,
     "starts.paused": _starts_paused,
     "starts.resumed": lambda p: f"starts are no longer paused: {p['why']}",
 }

@@ -88,6 +88,7 @@ class Ledger:
             f.VmAllocated: self._allocated,
             f.VmStarted: self._started,
             f.VmParked: self._vm_parked,
+            f.VmFailed: self._failed,
             f.VmEnded: self._ended,
             f.HostReleased: self._host_taken,
             f.HostSeized: self._host_taken,
@@ -412,6 +413,9 @@ class Ledger:
         while len(waiting) > self.warm(dept).vms_max:
             self._tell(next(iter(waiting)), Told.EVICTED)
         self._left(self.custody.state.vms[key].host, key)
+
+    def _failed(self, fact: f.VmFailed, _meta: Meta) -> None:
+        self._review(fact.unit)
 
     def _ended(self, fact: f.VmEnded, meta: Meta) -> None:
         key = vm_key(fact.unit, fact.attempt, fact.rank)

@@ -89,7 +89,7 @@ def _closed(fact: Fields, department: str) -> Asked:
     if code in ("drained", "drain_timeout", "not_ready", "program_ended", "unreachable"):
         return [(unit, ("instance.reported", "instance.draining"))]
     if code in ("vm_ended", "boot_timeout"):
-        return [(unit, ("vm.ended", "vm.refused", "instance.reported", "unit.placed"))]
+        return [(unit, ("vm.failed", "vm.ended", "vm.refused", "instance.reported", "unit.placed"))]
     return [(own, ("release.requested",))] if code == "rolling" else []
 
 
@@ -130,7 +130,7 @@ _BECAUSE: Final[dict[str, Callable[[Fields, str], Asked]]] = {
     "attempt.began": lambda fact, _: [(fact["unit"], ("unit.placed",))],
     "vm.allocated": lambda fact, _: [(fact["unit"], ("unit.placed",))],
     "vm.started": lambda fact, _: [(fact["unit"], ("vm.allocated",))],
-    "vm.ended": lambda fact, _: [(fact["unit"], ("attempt.closed", "attempt.reported", *_LOST_ROOM))],
+    "vm.ended": lambda fact, _: [(fact["unit"], ("attempt.closed", "attempt.reported", "vm.failed", *_LOST_ROOM))],
     "vm.parked": lambda fact, _: [(fact["unit"], ("attempt.reported",))],
     "host.released": _released,
     "host.seized": _seized,

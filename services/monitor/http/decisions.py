@@ -58,6 +58,7 @@ TOLD: Final = frozenset(
         "starts.paused",
         "starts.resumed",
         "unit.placed",
+        "vm.failed",
         "vm.refused",
     )
 )

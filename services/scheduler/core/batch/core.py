@@ -77,6 +77,7 @@ class BatchCore:
             f.StartsPaused: self._on_starts,
             f.StartsResumed: self._on_starts,
             f.VmEnded: self._on_vm_ended,
+            f.VmFailed: self._on_vm_failed,
             f.HostObserved: self._on_observed,
             f.ConfigAdopted: self._on_config,
             f.DepartmentClosed: self._on_department_closed,
@@ -236,6 +237,10 @@ class BatchCore:
 
     def _on_vm_ended(self, fact: f.VmEnded) -> None:
         self.state.warm.pop(fact.unit, None)
+        self._on_vm_failed(fact)
+
+    def _on_vm_failed(self, fact: f.VmFailed | f.VmEnded) -> None:
+        """What broke the attempt, in words."""
         if fact.unit not in self.view.open:
             return
         unit = self.custody.state.units[fact.unit]
