@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from schemas import facts as f
@@ -164,11 +165,13 @@ async def test_a_login_that_is_mended_is_taken_without_a_restart(
 async def test_slow_answers_never_block_the_loop_and_the_journal_is_heard_meanwhile(scene: Stage) -> None:
     """No call at all is answered; the executor folds, renews its lease, and continues when they are."""
     lags: list[float] = []
+    await scene.running("1", "host001")
     for _ in range(60):
         scene.proxy.hold(ANY, answer=True)
+    await scene.close_attempt("1")
     for number in range(20):
-        await scene.submit(str(number + 1))
-        await scene.place(str(number + 1), "host000")
+        await scene.submit(str(number + 2))
+        await scene.place(str(number + 2), "host000")
     end = time.monotonic() + 2.0  # each call that changes something has given up by then, and each poll waits
     while time.monotonic() < end:
         began = time.monotonic()
@@ -180,8 +183,8 @@ async def test_slow_answers_never_block_the_loop_and_the_journal_is_heard_meanwh
     assert counted(scene, Failure.TIMEOUT) > 0
     assert scene.service.is_leader
     scene.proxy.heal()
-    await scene.until(lambda: all(scene.started(str(n + 1)) == 1 for n in range(20)), "all run")
-    assert len(tags(scene)) == len(set(tags(scene))) == 20
+    await scene.until(lambda: all(scene.started(str(n + 2)) == 1 for n in range(20)), "all run")
+    assert len(tags(scene)) == len(set(tags(scene))) == 21
     assert scene.proxy.most <= 8 + 8, "8 at once, and those that were given up and held here"
 
 
@@ -245,3 +248,37 @@ async def test_an_end_that_takes_long_is_ordered_once_and_cancels_nothing_that_r
         await scene.until(lambda: scene.host("host000") == "free", "cleared")
         assert scene.proxy.calls["one.vm.action terminate-hard"] == 1
         assert not any(isinstance(fact, f.HostLost) for fact in await scene.journal())
+
+
+async def test_an_allocation_that_opennebula_has_queued_is_not_made_twice(server: NatsServer, tmp_path: Path) -> None:
+    async with proxied(server, tmp_path) as scene:
+        one = msgspec.structs.replace(scene.config.opennebula, timeout_s=0.2)
+        scene.config = msgspec.structs.replace(scene.config, opennebula=one)
+        await scene.open(3, FAST)
+        await scene.grant("host000")
+        late = scene.proxy.hold("one.vm.allocate")
+        await scene.submit("1")
+        await scene.place("1", "host000")
+        await late.reached()
+        await scene.until(lambda: scene.core.vm_reconciler.allocations.unsure, "no answer in time")
+        audits = scene.proxy.calls["one.vmpool.info"]
+        await scene.until(lambda: scene.proxy.calls["one.vmpool.info"] > audits + 1, "audits have shown no VM of it")
+        late.release()
+        await scene.until(lambda: scene.started("1") == 1, "it is adopted and runs")
+        assert scene.proxy.calls["one.vm.allocate"] == 1
+        assert len(tags(scene)) == len(scene.alive()) == 1
+
+
+async def test_an_allocation_may_take_longer_than_other_calls(server: NatsServer, tmp_path: Path) -> None:
+    async with proxied(server, tmp_path) as scene:
+        await scene.open(3, FAST)
+        await scene.grant("host000")
+        slow = scene.proxy.hold("one.vm.allocate", answer=True)
+        await scene.submit("1")
+        await scene.place("1", "host000")
+        await slow.passed.wait()
+        await asyncio.sleep(scene.config.runtime.lease_ttl_s)
+        slow.release()
+        await scene.until(lambda: scene.started("1") == 1, "it runs")
+        assert counted(scene, Failure.TIMEOUT) == 0
+        assert scene.proxy.calls["one.vm.allocate"] == 1

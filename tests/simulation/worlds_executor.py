@@ -20,6 +20,7 @@ import msgspec
 
 from schemas import facts as f
 from services.domain.custody.custody import Custody
+from services.executor.core.allocations import Unsure
 from services.executor.core.calls import Allocate, Call, HostSight, HostsSeen, Phase, PoolSeen, Result
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.host_health import Known
@@ -58,6 +59,7 @@ class VmReconcilerView(msgspec.Struct, array_like=True):
     evicted: Names
     doubted: dict[int, bool]
     blocked: dict[str, Names]
+    sent: dict[str, int]
     watched: dict[int, str]
     strays: dict[int, str]
 
@@ -67,7 +69,7 @@ class AllocationsView(msgspec.Struct, array_like=True):
 
     audited: bool
     allocating: dict[str, Allocate]
-    unsure: dict[str, tuple[int, Allocate]]
+    unsure: dict[str, Unsure]
     later: dict[str, Allocate]
     refusals: dict[str, int]
     untold: dict[str, f.VmRefused]
@@ -289,12 +291,19 @@ def _tidy_ticks(process: Process) -> None:
     host_reconciler.empty = {host: ledger.touched.get(host, 0) + 1 for host in valid}
     for observed in vm_reconciler.observed_vms.values():
         observed.heard = among(observed.heard)
+        observed.rests_from = None if observed.rests_from is None else among(observed.rests_from)
+    vm_reconciler.sent = dict.fromkeys(
+        vm_reconciler.sent, 0
+    )  # compared with time-outs alone, and nothing times out here
     ledger.saved_at = {vm: among(tick) for vm, tick in ledger.saved_at.items()}
     hidden = host_reconciler.hidden
     hidden.seen_at = {vm: among(tick) for vm, tick in hidden.seen_at.items()}
     hidden.missed_at = {vm: among(tick) for vm, tick in hidden.missed_at.items()}
     allocations = vm_reconciler.allocations
-    allocations.unsure = {key: (among(tick), call) for key, (tick, call) in allocations.unsure.items()}
+    allocations.unsure = {
+        key: one._replace(tick=among(one.tick), from_tick=None if one.from_tick is None else among(one.from_tick))
+        for key, one in allocations.unsure.items()
+    }
     if poll is not None:
         process.poll = place[poll[0]], poll[1]
     ledger.tick = 3 * len(flying) + 2

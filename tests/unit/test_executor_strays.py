@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from schemas import facts as f
+from services.executor.core.allocations import WORKED_OFF_S
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
 from tests.support.executor_bench import Bench, held
@@ -133,10 +134,65 @@ def test_the_tick_of_a_lost_answer_is_before_any_poll_that_can_tell_of_it() -> N
     bench.place("1", "h0")
     [allocate] = bench.calls()
     bench.answer(allocate, Outcome.UNSURE)
-    [tick] = [tick for tick, _ in bench.core.vm_reconciler.allocations.unsure.values()]
+    [tick] = [one.tick for one in bench.core.vm_reconciler.allocations.unsure.values()]
     bench.audit(tick)
     assert bench.calls() == []
     bench.audit(tick + 1)
+    assert bench.calls() == [allocate]
+
+
+def timed_out() -> tuple[Bench, Allocate]:
+    """An allocation had no answer in time; a job beside it is to be ended."""
+    bench = held()
+    bench.run("1", "h1")
+    bench.place("2", "h0")
+    [allocate] = bench.calls()
+    assert isinstance(allocate, Allocate)
+    bench.core.observe(Result(allocate, Outcome.UNSURE, failure=Failure.TIMEOUT), bench.now)
+    return bench, allocate
+
+
+def test_an_allocation_that_may_be_queued_is_repeated_after_an_audit_begun_when_it_was_worked_off() -> None:
+    bench, allocate = timed_out()
+    bench.audit()
+    assert not bench.core.audit_wanted
+    assert bench.calls() == []
+    bench.close("1")
+    [end] = bench.calls()
+    early = bench.core.ticket()
+    bench.answer(end)
+    assert bench.core.audit_wanted
+    bench.audit(early)
+    assert bench.calls() == []
+    bench.audit()
+    assert allocate in bench.calls()
+
+
+def test_a_call_that_was_sent_before_the_time_out_or_has_no_answer_says_nothing_of_the_queue() -> None:
+    bench = held()
+    bench.run("1", "h1")
+    bench.place("2", "h0")
+    bench.close("1")
+    calls = bench.calls()
+    [allocate] = [call for call in calls if isinstance(call, Allocate)]
+    [end] = [call for call in calls if isinstance(call, Terminate)]
+    bench.core.observe(Result(allocate, Outcome.UNSURE, failure=Failure.TIMEOUT), bench.now)
+    bench.core.observe(Result(end, Outcome.OK), bench.now)
+    bench.now += 1.0
+    for call in bench.calls():
+        bench.core.observe(Result(call, Outcome.UNSURE, failure=Failure.TIMEOUT), bench.now)
+    bench.audit()
+    assert not any(isinstance(call, Allocate) for call in bench.calls())
+
+
+def test_an_allocation_that_may_be_queued_is_repeated_when_nothing_is_begun_so_late_any_more() -> None:
+    bench, allocate = timed_out()
+    bench.now += WORKED_OFF_S - 0.01
+    assert bench.calls() == []
+    bench.audit()
+    bench.now += 0.01
+    assert bench.calls() == []
+    bench.audit()
     assert bench.calls() == [allocate]
 
 

@@ -11,14 +11,16 @@ Rules
   A rank of one node is bound to a parked VM of its shape on its host; it waits for one that may be parked in a moment.
   X1  what was allocated is journaled before anything else is asked for it; if its attempt is dead by then, it is deleted
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
-      after it has shown that there is no VM with its tag
+      after it has shown that there is no VM with its tag.  One that had no answer in time may wait there still: that poll is
+      begun when OpenNebula has worked it off, which the answer to a call that was sent after its time-out shows, since calls
+      are worked off in their order; or else `WORKED_OFF_S` later
   X6  a VM of ours that the journal does not know is adopted if it is on HOLD for a live attempt's rank without one; else it
       is an orphan: the vm_reconciler ends it.  Others' VMs are `foreign`, and are left alone
 """
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from schemas import facts as f
 from schemas.ids import parse_vm_tag
@@ -30,8 +32,19 @@ from services.executor.core.ledger import Ledger
 from services.executor.core.lifecycle import Aim
 from services.executor.core.timers import Timers
 
+WORKED_OFF_S: Final = 30.0  # what has waited for so long, and was given up by its caller, is not begun any more
 _NOT_YET: Final = -1  # no VM's id
 BRAKE: Final = "%allocations"  # among the timers: neither a key of custody nor a host
+
+
+class Unsure(NamedTuple):
+    """`tick`: when it failed; `from_tick`: an audit begun after that tells, None: not yet known; `until`: WORKED_OFF_S is over
+    (UTC seconds)."""
+
+    call: Allocate
+    tick: int
+    from_tick: int | None
+    until: float
 
 
 class Finder(Protocol):
@@ -49,7 +62,7 @@ class Allocations:
         self.ledger, self.timers, self.custody = ledger, timers, ledger.custody
         self.audited = False  # a whole pool has been seen: what an earlier leader left behind is known
         self.allocating: dict[str, Allocate] = {}  # in flight
-        self.unsure: dict[str, tuple[int, Allocate]] = {}  # -> tick of the failure
+        self.unsure: dict[str, Unsure] = {}
         self.later: dict[str, Allocate] = {}  # refused; wanted again at a time
         self.refusals: dict[str, int] = {}  # allocations refused in a row
         self.backoff = AllocationBackoff()
@@ -60,8 +73,22 @@ class Allocations:
         self.foreign: dict[int, None] = {}  # ids that are not ours
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
-    def again(self, key: str) -> None:
+    @property
+    def audit_wanted(self) -> bool:
+        """What the next look at the whole pool shows is waited for."""
+        return not self.audited or any(one.from_tick is not None for one in self.unsure.values())
+
+    def worked_off(self, sent_tick: int) -> None:
+        """OpenNebula has answered a call that was sent at that tick."""
+        for key, one in self.unsure.items():
+            if one.from_tick is None and sent_tick > one.tick:
+                self.unsure[key] = one._replace(from_tick=self.ledger.next_tick())
+
+    def again(self, key: str, now: float) -> None:
         """Its time has come: perhaps it is a rank that was refused a VM, or waits for one."""
+        unsure = self.unsure.get(key)
+        if unsure is not None and unsure.from_tick is None and now >= unsure.until:
+            self.unsure[key] = unsure._replace(from_tick=self.ledger.next_tick())
         want = self.later.pop(key, None)
         if want is not None:
             self.ledger.wants[key] = want
@@ -154,7 +181,10 @@ class Allocations:
             self.backoff.succeeded()
             self._journal(call, result.vm)
         elif result.outcome is Outcome.UNSURE:
-            self.unsure[call.key] = (self.ledger.next_tick(), call)
+            tick, waits = self.ledger.next_tick(), result.failure == Failure.TIMEOUT
+            self.unsure[call.key] = Unsure(call, tick, None if waits else tick, now + WORKED_OFF_S)
+            if waits:
+                self.timers.set(now + WORKED_OFF_S, call.key)
         elif result.outcome is Outcome.DENIED:
             self.ledger.wants[call.key] = call  # nothing at all is asked until the login is another one
         elif result.outcome is Outcome.LATER:
@@ -225,10 +255,10 @@ class Allocations:
                     self.orphans[sight.vm] = sight.phase
             else:
                 self._adopt_or_end(sight, tag[1:])
-        for key, (tick, call) in list(self.unsure.items()):
-            if ticket > tick:
+        for key, one in list(self.unsure.items()):
+            if one.from_tick is not None and ticket > one.from_tick:
                 del self.unsure[key]
-                self.ledger.wants[key] = call
+                self.ledger.wants[key] = one.call
 
     def _adopt_or_end(self, sight: Sight, tag: tuple[str, int, int]) -> None:
         unit, attempt, rank = tag

@@ -156,8 +156,7 @@ class ExecutorCore:
     @property
     def audit_wanted(self) -> bool:
         """The next look at the whole pool should not wait for its turn."""
-        allocations = self.vm_reconciler.allocations
-        return not allocations.audited or bool(allocations.unsure) or self.host_reconciler.suspicious
+        return self.vm_reconciler.allocations.audit_wanted or self.host_reconciler.suspicious
 
     @property
     def hosts_wanted(self) -> bool:

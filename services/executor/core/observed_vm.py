@@ -31,8 +31,8 @@ class ObservedVm:
     hard_at: float | None = None
     hard_first: float | None = None
     hard_refusals: int = 0  # hard orders refused in a row though it was not on its way
-    rests_from: int | None = None  # a sight after this tick shows that the last hard order has come to nothing
-    seen: int = 0  # ticket of the last sight that counted
+    rests_from: int | None = None  # a look begun after this tick shows whether the last hard order has come to nothing
+    rests: bool = False  # … and there was one
     saved_at: float | None = None  # the last order to save it
     said_saved: bool = False  # `vm.ended` with `suspended` is on its way: nothing is asked of it any more
     cold: bool = False

@@ -51,6 +51,7 @@ from services.executor.core.lifecycle import ASKED, Act, Aim, Told, after
 from services.executor.core.observed_vm import ObservedVm
 from services.executor.core.timers import NEVER, Timers, backoff_s
 
+REFUSALS_MAX: Final = 6  # in a row; more make it no rarer
 RESUMES_MAX: Final = 5  # refused in a row: what is saved is given up
 WATCHED_MAX: Final = 300  # ids in one targeted poll: about 5 ms at both ends
 # an order that came to nothing is repeated: drivers lose some, and a VM in BOOT refuses it until it runs
@@ -77,6 +78,7 @@ class VmReconciler:
         self.evicted: dict[str, None] = {}  # VMs that wait for a job, whose room is wanted
         self.doubted: dict[int, bool] = {}  # X7: ids with a call that may yet arrive -> and another one was made since
         self.blocked: dict[str, dict[str, None]] = {}  # what is waited for -> keys
+        self.sent: dict[str, int] = {}  # calls in flight, by key -> tick at which they were sent
         self.watched: dict[int, str] = {}  # ids in transition -> key
         self.strays: dict[int, str] = {}  # ids of ours that the journal does not know -> key
 
@@ -145,8 +147,8 @@ class VmReconciler:
             return
         if sight.one_host >= 0:
             observed.one_host = sight.one_host
-        observed.seen = ticket
         if observed.rests_from is not None and ticket > observed.rests_from:
+            observed.rests_from, observed.rests = None, True
             self.ledger.dirty[observed.key] = None
         phase = self._place(observed, sight)
         back = observed.deployed and phase in (Phase.HELD, Phase.SAVED, Phase.ELSEWHERE)
@@ -219,7 +221,7 @@ class VmReconciler:
         if PAUSED in due:
             self.unblock(PAUSED)
         for key in due:
-            self.allocations.again(key)
+            self.allocations.again(key, now)
             ledger.dirty[key] = None
         for before, key in ledger.rebound.items():
             self._rebind(before, key)
@@ -437,9 +439,9 @@ class VmReconciler:
             return observed.hard_at + backoff_s(observed.hard_refusals, AGAIN_S, AGAIN_MAX_S)
         if now < observed.hard_at + AGAIN_S:
             return observed.hard_at + AGAIN_S
-        if observed.rests_from is None:
+        if not observed.rests and observed.rests_from is None:
             observed.rests_from = self.ledger.next_tick()
-        return now if observed.seen > observed.rests_from else until
+        return now if observed.rests else until
 
     def _watch_stuck(self, observed: ObservedVm, now: float) -> None:
         """It outlives hard orders: the hosts where it may be are lost.  If they are, and it was to be elsewhere by now, it is
@@ -478,7 +480,10 @@ class VmReconciler:
                 found.append(deployment)
         for call in found:
             self.observed_vms[call.key].busy = True  # type: ignore[union-attr]
-        return found + self.allocations.calls(limit - len(found), now)
+        found += self.allocations.calls(limit - len(found), now)
+        sent = self.ledger.next_tick() if found else 0
+        self.sent.update((call.key, sent) for call in found)  # type: ignore[union-attr]
+        return found
 
     def _termination(self, key: str, now: float) -> Terminate:
         observed = self.observed_vms[key]
@@ -522,6 +527,9 @@ class VmReconciler:
     def result(self, result: Result, now: float) -> None:
         """A call has ended."""
         call = result.call
+        sent = self.sent.pop(getattr(call, "key", ""), None)
+        if sent is not None and result.outcome not in (Outcome.UNSURE, Outcome.DENIED):
+            self.allocations.worked_off(sent)
         if isinstance(call, Allocate):
             self.allocations.result(call, result, now)
         elif not isinstance(call, Look):
@@ -571,14 +579,15 @@ class VmReconciler:
         if result.outcome is Outcome.GONE:
             observed.phase = Phase.OVER
         elif result.outcome is Outcome.UNSURE and result.failure == Failure.TIMEOUT:  # it waits there, and will be done
-            observed.hard_at, observed.rests_from = now if call.hard else observed.hard_at, None
+            observed.hard_at = now if call.hard else observed.hard_at
+            observed.rests_from, observed.rests = None, False
             observed.not_before = now + AGAIN_S
         elif result.outcome in (Outcome.UNSURE, Outcome.DENIED):
             observed.try_later(now, self.timers)
         elif call.hard:
-            observed.hard_at, observed.rests_from = now, None
+            observed.hard_at, observed.rests_from, observed.rests = now, None, False
             resting = result.outcome is not Outcome.OK and observed.phase is not Phase.MOVING
-            observed.hard_refusals = observed.hard_refusals + 1 if resting else 0
+            observed.hard_refusals = min(REFUSALS_MAX, observed.hard_refusals + 1) if resting else 0
             observed.hard_first = observed.hard_first if observed.hard_first is not None else now
         elif result.outcome is Outcome.OK:
             observed.soft_at = now

@@ -181,14 +181,24 @@ class LeanServer(OneServerXRPC):  # type: ignore[misc]
 class OpenNebula:
     """The calls that the executor makes, typed.  One thread at a time; every method raises what `LeanServer` does."""
 
-    def __init__(self, endpoint: str, session: str, timeout_s: float, read_timeout_s: float) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        session: str,
+        timeout_s: float,
+        read_timeout_s: float,
+        allocate_timeout_s: float | None = None,
+    ) -> None:
+        """`allocate_timeout_s`: of an allocation; None: as of other calls that change something."""
         self.session = session
         self._one = LeanServer(endpoint, session, timeout_s)
         self._timeout_s, self._read_timeout_s = timeout_s, read_timeout_s
+        self._allocate_timeout_s = timeout_s if allocate_timeout_s is None else allocate_timeout_s
 
     def allocate(self, template: str) -> int:
         """A VM on HOLD; returns its id (X1)."""
-        return number(self._acting().vm.allocate(template, True))
+        self._one.lean.timeout_s = self._allocate_timeout_s
+        return number(self._one.vm.allocate(template, True))
 
     def deploy(self, vm: int, one_host: int) -> None:
         """Run it there.  Enforced: OpenNebula checks the host's capacity once more."""

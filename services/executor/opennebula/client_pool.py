@@ -4,7 +4,8 @@ Rules
   1. At most `concurrency` calls are in flight (oned takes 15 connections and serialises most calls; BEHAVIOUR.md).  None waits
      here for another one's end (`free`): what was asked while the lease was long enough is made then, or not (X8).
   2. A call that changes something has at most half a lease to be answered, so that a leader whose lease is renewed in time is
-     never without a call, and one whose lease is not, stops before anybody else may lead (X8).
+     never without a call, and one whose lease is not, stops before anybody else may lead (X8).  An allocation has the whole
+     `timeout_s`: X1 fences it, and one that OpenNebula has queued behind a slow disk would be asked for twice.
   3. OpenNebula's messages are passed on without anything that could be a guest's token.
   4. Whatever goes wrong has a name and an outcome (`call_errors`); an answer that cannot be read is one of them.
   5. The login is read again when OpenNebula refuses it: after a repair nothing needs a restart.
@@ -101,7 +102,7 @@ class Site:
 
     def _client(self) -> OpenNebula:
         one = self._config.opennebula
-        return OpenNebula(one.endpoint, self._session, self.timeout_s, max(READ_S, one.timeout_s))
+        return OpenNebula(one.endpoint, self._session, self.timeout_s, max(READ_S, one.timeout_s), one.timeout_s)
 
     @property
     def in_flight(self) -> int:
