@@ -77,7 +77,7 @@ types: $(READY)
 
 setup: $(READY) tools
 
-TOOLS := haproxy passt prometheus prometheus-alertmanager chromium contracts redoc
+TOOLS := haproxy passt prometheus prometheus-alertmanager chromium debootstrap systemd contracts redoc
 
 # A tool that cannot be had is said here and fails the tests that need it; everything else goes on without.
 tools:

@@ -33,7 +33,9 @@ programs() {
     prometheus) echo usr/bin/prometheus usr/bin/promtool ;;
     prometheus-alertmanager) echo usr/bin/prometheus-alertmanager usr/bin/amtool ;;
     chromium) echo usr/lib/chromium/chromium ;;
-    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager, chromium, contracts or redoc" ;;
+    debootstrap) echo usr/sbin/debootstrap ;;
+    systemd) echo usr/bin/systemd-analyze ;;
+    *) fail "there is no tool $1: haproxy, passt, prometheus, prometheus-alertmanager, chromium, debootstrap, systemd, contracts or redoc" ;;
     esac
 }
 
@@ -83,11 +85,13 @@ wrapper() {
     cat <<END
 #!/bin/sh
 root=\$(cd "\${0%/*}/../$1" && pwd) || exit 127
-for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/lib/*-linux-*/pulseaudio "\$root"/usr/lib; do
+for libraries in "\$root"/lib/*-linux-* "\$root"/usr/lib/*-linux-* "\$root"/usr/lib/*-linux-*/pulseaudio \\
+    "\$root"/lib/*-linux-*/systemd "\$root"/usr/lib/*-linux-*/systemd "\$root"/usr/lib; do
     LD_LIBRARY_PATH=\$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}
 done
 export LD_LIBRARY_PATH
 if [ -d "\$root$TEMPLATES" ]; then exec 9<"\$root$TEMPLATES"; fi
+if [ -d "\$root/usr/share/debootstrap" ]; then export DEBOOTSTRAP_DIR="\$root/usr/share/debootstrap"; fi
 exec "\$root/$2" "\$@"
 END
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
 
 
-PARTS = ("phoenix-guest-door", "phoenix-guest-stay")  # what phoenix-guest reads
+PARTS = ("phoenix-guest-context", "phoenix-guest-door", "phoenix-guest-stay")  # what phoenix-guest reads
 
 
 def scripts() -> list[Path]:
