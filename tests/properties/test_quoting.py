@@ -124,7 +124,7 @@ class _Door(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        path = self.path.partition("/1/1/0/")[2]
+        path = self.path.partition("?")[0].partition("/1/1/0/")[2]
         if path == "plain/boot":
             self._answer(200, plain.lines(self.boot))
         elif path == "plain/script":
