@@ -56,7 +56,7 @@ def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]
     of_template = checks.template(wanted, images)
     found += of_template
     if dry and worst(of_template) != "fail":
-        found += dry_run(endpoint, wanted, _some_host(pool, wanted))
+        found += dry_run(endpoint, wanted, some_host(pool, wanted))
 
 
 def _ask(endpoint: Endpoint, found: list[Finding], check: str, call: Any) -> Any | None:
@@ -124,13 +124,15 @@ def _speed(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:
     return [warn("speed", says, "MAX_CONN of oned.conf, other clients of it, or a busy front end; lower concurrency")]
 
 
-def _some_host(pool: Any | None, wanted: Wanted) -> int | None:
-    """One that the cloud would use (on others it may have no rights), with as much free as there is."""
+def some_host(pool: Any | None, wanted: Wanted) -> int | None:
+    """One that the cloud would use (on others it may have no rights), with as much free as there is; of those with the
+    configured hypervisor's driver, if there are any."""
     every = [] if pool is None else pool.findall("HOST")
     usable = [
         x for x in every if int(x.findtext("STATE") or 0) in checks.USABLE and is_ours(host_sight(x), wanted.rules)
     ]
-    free = [(-min(_free(x, "CPU") / 100, _free(x, "MEM") / (1 << 20)), int(x.findtext("ID") or -1)) for x in usable]
+    able = [x for x in usable if x.findtext("VM_MAD") == wanted.hypervisor] or usable
+    free = [(-min(_free(x, "CPU") / 100, _free(x, "MEM") / (1 << 20)), int(x.findtext("ID") or -1)) for x in able]
     return min(free, default=(0.0, None))[1]
 
 

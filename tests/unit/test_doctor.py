@@ -16,7 +16,7 @@ from lxml import etree
 from phoenix.cli.__main__ import main
 from phoenix.doctor import checks
 from phoenix.doctor.endpoint import Endpoint, is_loopback, speaks_zeromq
-from phoenix.doctor.examination import examine
+from phoenix.doctor.examination import examine, some_host
 from phoenix.doctor.findings import Finding, worst
 from phoenix.doctor.requirements import Wanted
 from phoenix.local.opennebula.model import Acl
@@ -217,6 +217,15 @@ def host(name: str, state: int = 2, driver: str = "kvm", **share: int) -> str:
 
 
 KVM = Wanted(hypervisor="kvm")
+
+
+@pytest.mark.parametrize(
+    ("driver", "tried"),
+    [("kvm", 1), ("lxc", 2), ("xen", 2)],  # where no host has the driver, `hypervisor` fails, and rights are still tried
+)
+def test_a_deployment_is_tried_on_a_host_of_the_configured_hypervisor(driver: str, tried: int) -> None:
+    roomy = host("b", driver="lxc", MAX_CPU=1600, MAX_MEM=16 << 20).replace("<ID>1</ID>", "<ID>2</ID>")
+    assert some_host(xml(f"<P>{host('a')}{roomy}</P>"), Wanted(hypervisor=driver)) == tried
 
 
 @pytest.mark.parametrize(
