@@ -221,7 +221,7 @@ KVM = Wanted(hypervisor="kvm")
 
 @pytest.mark.parametrize(
     ("driver", "tried"),
-    [("kvm", 1), ("lxc", 2), ("xen", 2)],  # where no host has the driver, `hypervisor` fails, and rights are still tried
+    [("kvm", 1), ("lxc", 2), ("xen", 2)],  # no host has xen: `hypervisor` fails, and rights are still tried
 )
 def test_a_deployment_is_tried_on_a_host_of_the_configured_hypervisor(driver: str, tried: int) -> None:
     roomy = host("b", driver="lxc", MAX_CPU=1600, MAX_MEM=16 << 20).replace("<ID>1</ID>", "<ID>2</ID>")
