@@ -21,6 +21,7 @@ from phoenix.doctor.findings import Finding, fail, ok, warn
 from phoenix.doctor.requirements import REAL, Wanted
 from schemas.dimensions import spoken
 from schemas.size import Size, total
+from schemas.units import iso, span
 from services.executor.core.host_health import is_ours
 from services.executor.opennebula.client import host_sight
 from services.executor.opennebula.template import TemplateError, Templates
@@ -33,7 +34,14 @@ ENABLED: Final = "0"
 SPACE_WARN_MB, SPACE_FAIL_MB = 10 * 1024, 1024  # a small image and a few suspended VMs; not even one image
 VMS_HERE: Final = "each VM's disks are here, and the memory of suspended ones"
 SPARE_CONNECTIONS: Final = 4  # for people, Sunstone and monitoring beside our calls
+QUOTAS: Final = (
+    *(("VMS", ""), ("RUNNING_VMS", ""), ("CPU", " cores"), ("RUNNING_CPU", " cores")),
+    *(("MEMORY", " MiB"), ("RUNNING_MEMORY", " MiB"), ("SYSTEM_DISK_SIZE", " MiB")),
+)
 IMAGE_USABLE: Final = ("1", "2")  # READY, USED
+IMAGE_WAITS: Final = ("4", "10", "11")  # LOCKED, also with VMs that wait for it
+IMAGE_STATES: Final = {"0": "INIT", "3": "DISABLED", "5": "ERROR", "6": "CLONE", "7": "DELETE", "8": "USED_PERS"}
+TOKEN_SOON_S: Final = 7 * 86_400.0  # a person who is away for a week
 
 
 def version(told: str) -> list[Finding]:
@@ -306,7 +314,7 @@ def quotas(owner: Any, what: str) -> list[Finding]:
     if vm is None:
         return [ok("quotas", f"no limit on the {what}'s VMs")]
     found = []
-    for name, unit in (("VMS", ""), ("RUNNING_VMS", ""), ("CPU", " cores"), ("MEMORY", " MiB")):
+    for name, unit in QUOTAS:
         limit, used = float(vm.findtext(name) or -1), float(vm.findtext(f"{name}_USED") or 0)
         if limit >= 0:
             says = f"the {what}'s limit on {name} is {limit:g}{unit}, {used:g} used"
@@ -318,8 +326,25 @@ def quotas(owner: Any, what: str) -> list[Finding]:
 # ---------------------------------------------------------------------------------------------------------------- template
 
 
-def template(wanted: Wanted, images: Any | None) -> list[Finding]:
-    """[opennebula.template], before anything is allocated with it.  `images`: one.imagepool.info."""
+def token(user: Any, secret: str, now: float) -> list[Finding]:
+    """Until when the login holds.  `user`: one.user.info -1; `secret`: the password or token that was used."""
+    for one in user.findall("LOGIN_TOKEN"):
+        until = float(one.findtext("EXPIRATION_TIME") or -1)
+        if one.findtext("TOKEN") != secret or until < 0:
+            continue
+        says = f"the login is a token that ends at {iso(until)}, in {span(max(0.0, until - now))}"
+        if until - now >= TOKEN_SOON_S:
+            return [ok("credentials", says)]
+        advice = (
+            f"oneuser token-create {user.findtext('NAME')} --time -1, into [opennebula] auth_file; it is read at once"
+        )
+        return [warn("credentials", f"{says}: then nothing starts or ends", advice)]
+    return []
+
+
+def template(wanted: Wanted, images: Any | None, networks: Any | None = None, user: str = "") -> list[Finding]:
+    """[opennebula.template], before anything is allocated with it.  `images`: one.imagepool.info; `networks`: one.vnpool.info;
+    `user`: who asks, whose images and networks are meant where no owner is named."""
     if wanted.hypervisor and wanted.hypervisor not in REAL:
         return []
     try:
@@ -327,7 +352,7 @@ def template(wanted: Wanted, images: Any | None) -> list[Finding]:
     except TemplateError as error:
         return [fail("template", str(error), "change [opennebula.template] in the configuration file")]
     names = {str(name).upper(): value for name, value in wanted.template.items()}
-    found = [*_door(wanted), *_disks(names, images)]
+    found = [*_door(wanted), *_disks(names, images, user), *_nics(names, networks, user)]
     if "NIC" not in names:
         found.append(fail("template", "no NIC: a guest could not reach the door", "add NIC to [opennebula.template]"))
     context = names.get("CONTEXT")
@@ -344,7 +369,7 @@ def _door(wanted: Wanted) -> list[Finding]:
     return []
 
 
-def _disks(names: dict[str, Any], images: Any | None) -> list[Finding]:
+def _disks(names: dict[str, Any], images: Any | None, user: str) -> list[Finding]:
     disks = names.get("DISK", [])
     disks = disks if isinstance(disks, list) else [disks]
     if not disks:
@@ -357,10 +382,51 @@ def _disks(names: dict[str, Any], images: Any | None) -> list[Finding]:
         wish = told.get("IMAGE_ID") or told.get("IMAGE")
         if wish is None:
             continue
-        match = [x for x in images.findall("IMAGE") if wish in (x.findtext("ID"), x.findtext("NAME"))]
-        if not match:
-            advice = "oneimage list; the name must be that of an image that this user may USE"
-            found.append(fail("template", f"there is no image {wish}", advice))
-        elif not any(x.findtext("STATE") in IMAGE_USABLE for x in match):
-            found.append(fail("template", f"image {wish} is not ready", "oneimage show; wait until it is READY"))
+        match, problem = _meant(images.findall("IMAGE"), told, "IMAGE", user)
+        found += problem if match is None else _image(wish, match)
     return found
+
+
+def _image(wish: str, image: Any) -> list[Finding]:
+    state = image.findtext("STATE") or ""
+    if state in IMAGE_USABLE:
+        return []
+    if state in IMAGE_WAITS:
+        says = f"image {wish} is LOCKED, still being copied: a VM waits for it (CLONING), no longer than boot_timeout_s"
+        return [fail("template", says, f"oneimage show {wish}; again when it is READY")]
+    says = f"image {wish} is {IMAGE_STATES.get(state, f'in state {state}')}: VMs with it are refused"
+    advice = {
+        "3": f"oneimage enable {wish}",
+        "5": f"oneimage show {wish} says why; delete it, and create it again",
+        "8": f"oneimage nonpersistent {wish}: one VM alone has a persistent image",
+    }.get(state, f"oneimage show {wish}; wait until it is READY")
+    return [fail("template", says, advice)]
+
+
+def _nics(names: dict[str, Any], networks: Any | None, user: str) -> list[Finding]:
+    nics = names.get("NIC", [])
+    found = []
+    if networks is None:
+        return []
+    for nic in nics if isinstance(nics, list) else [nics]:
+        told = {str(k).upper(): str(v) for k, v in nic.items()} if isinstance(nic, dict) else {}
+        if "NETWORK" in told or "NETWORK_ID" in told:
+            found += _meant(networks.findall("VNET"), told, "NETWORK", user)[1]
+    return found
+
+
+def _meant(things: list[Any], told: dict[str, str], kind: str, user: str) -> tuple[Any | None, list[Finding]]:
+    """What an attribute names, as OpenNebula looks it up: by number, or by name among its owner's, who is this user if no other
+    is named; or what is wrong."""
+    number, name, what = told.get(f"{kind}_ID"), told.get(kind, ""), kind.lower()
+    uname = told.get(f"{kind}_UNAME") or user
+    command = "oneimage list" if kind == "IMAGE" else "onevnet list"
+    match = [x for x in things if number in (x.findtext("ID"),) or (number is None and x.findtext("NAME") == name)]
+    if not match:
+        advice = f"{command}; the name must be that of one that this user may USE"
+        return None, [fail("template", f"there is no {what} {number or name}", advice)]
+    owners = [x.findtext("UNAME") or "" for x in match]
+    if number is not None or f"{kind}_UID" in told or not uname or not any(owners) or uname in owners:
+        return next((x for x in match if x.findtext("UNAME") == uname), match[0]), []
+    advice = f'{kind}_UNAME = "{owners[0]}" beside {kind} = "{name}" in [opennebula.template]'
+    return None, [fail("template", f"{uname} has no {what} {name}; {owners[0]} has one", advice)]

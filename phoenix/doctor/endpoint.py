@@ -43,7 +43,8 @@ class Endpoint:
     """`session`: user:password.  One thread at a time, but for `parallel`."""
 
     def __init__(self, url: str, session: str, auth_file: str = "", timeout_s: float = TIMEOUT_S) -> None:
-        self.url, self.user = url, session.partition(":")[0]
+        self.url = url
+        self.user, _, self.secret = session.partition(":")
         self._session, self._auth_file, self._timeout_s = session, auth_file or "(--auth)", timeout_s
         self.one = LeanServer(url, session, timeout_s)
 

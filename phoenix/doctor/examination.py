@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -44,7 +45,7 @@ def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]
     user = _ask(endpoint, found, "rights", lambda one: one.user.info(-1, False))
     rules = _ask(endpoint, [], "rights", lambda one: one.acl.info())
     if user is not None:
-        found += checks.rights(user, rules)
+        found += [*checks.token(user, endpoint.secret, time.time()), *checks.rights(user, rules)]
     pool = _ask(endpoint, found, "hosts", lambda one: one.hostpool.info())
     found += [] if pool is None else checks.hosts(pool, wanted)
     stores = _ask(endpoint, found, "datastores", lambda one: one.datastorepool.info())
@@ -53,7 +54,8 @@ def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]
     found += _configuration(endpoint, wanted)
     found += _speed(endpoint, wanted)
     images = _ask(endpoint, [], "template", lambda one: one.imagepool.info(-2, -1, -1))
-    of_template = checks.template(wanted, images)
+    networks = _ask(endpoint, [], "template", lambda one: one.vnpool.info(-2, -1, -1))
+    of_template = checks.template(wanted, images, networks, endpoint.user)
     found += of_template
     if dry and worst(of_template) != "fail":
         found += dry_run(endpoint, wanted, some_host(pool, wanted))

@@ -18,33 +18,13 @@ from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.states import Lcm
 from phoenix.local.opennebula.testing import running_server
 from tests.integration.up_cloud import Cloud, until
+from tests.support.ports import free_port
 from tests.support.script_guest import ACCOUNT, ScriptDriver
+from tests.support.site_page import changed, example, without_web
 
 pytestmark = pytest.mark.timeout(180)
 
-CONFIG = """
-[cloud]
-name = "site"
-[[department]]
-name = "hpc"
-kind = "batch"
-[[user]]
-name = "ann"
-department = "hpc"
-[[user]]
-name = "root"
-department = "operators"
-role = "operator"
-[policy]
-grace_s = 1.0
-[opennebula]
-endpoint = "{endpoint}"
-auth_file = "{auth}"
-events = "tcp://127.0.0.1:{events}"
-[opennebula.template]
-HYPERVISOR = "{hypervisor}"
-CONTEXT = {{ NETWORK = "YES", GUEST_USER = "{account}" }}
-"""
+SETTINGS = Settings(events_port=0, user="phoenix", images=("phoenix-guest",), networks=("phoenix",))
 
 
 @dataclass
@@ -57,21 +37,47 @@ class Site:
 
     def live(self, ready: threading.Event, over: threading.Event) -> None:
         async def serve() -> None:
-            async with running_server(3, self.driver, cores=4, settings=Settings(events_port=0)) as self.one:
+            async with running_server(3, self.driver, cores=4, settings=SETTINGS) as self.one:
+                for host in self.one.store.hosts.values():
+                    host.vm_mad = self.hypervisor
                 ready.set()
                 await asyncio.to_thread(over.wait)
 
         asyncio.run(serve())
 
-    def config(self) -> Path:
+    @property
+    def hypervisor(self) -> str:
+        return "lxc" if self.driver.lxc else "kvm"
+
+    def config(self, *own: tuple[str, str], web: bool = False) -> Path:
+        """The page's, with this site's names and addresses; `web`: with its web service."""
         assert self.one is not None
         auth = self.place / "one_auth"
         auth.write_text(self.one.session + "\n")
         auth.chmod(0o600)
+        text = changed(
+            example(),
+            ("http://oned.example.org:2633/RPC2", self.one.url),
+            ("/etc/phoenix/one_auth", str(auth)),
+            ("oned.example.org:2101", f"127.0.0.1:{self.one.events.port}"),
+            ('hypervisor = "kvm"', f'hypervisor = "{self.hypervisor}"'),
+            ('NETWORK_UNAME = "oneadmin"', 'NETWORK_UNAME = "phoenix"'),
+            ('GUEST_USER = "phoenix"', f'GUEST_USER = "{ACCOUNT or "phoenix"}"'),
+            *own,
+        )
         file = self.place / "site.toml"
-        told = {"endpoint": self.one.url, "auth": auth, "events": self.one.events.port, "account": ACCOUNT or "phoenix"}
-        file.write_text(CONFIG.format(**told, hypervisor="lxc" if self.driver.lxc else "kvm"))
+        file.write_text((text if web else without_web(text)) + "[policy]\ngrace_s = 1.0\n")
         return file
+
+    def jobs(self) -> list[str]:
+        """VMs that are not the web service's."""
+        assert self.one is not None
+        return [vm.name for vm in list(self.one.store.vms.values()) if "-web." not in vm.name]
+
+    def reached(self, *, web: bool = False) -> Path:
+        """Where its VMs, which are processes of this machine, reach the cloud."""
+        at = f"127.0.0.1:{free_port()}"
+        return self.config(("0.0.0.0:7480", at), ("phoenix.example.org:7480", at), web=web)
 
 
 @pytest.fixture
@@ -88,7 +94,10 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
 
 
 def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) -> None:
-    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    cloud, config = Cloud(tmp_path / "data"), str(site.reached())
+    checked = cloud.run("doctor", "--config", str(site.config(web=True)))
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    config = str(site.reached(web=True))
     try:
         cloud.ok("up", "--detach", "--config", config)
         script = tmp_path / "job.sh"
@@ -103,8 +112,7 @@ def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) ->
         until(lambda: cloud.run("output", "2").stdout == "on\n", "the second job runs")
         cloud.ok("cancel", "2")
         until(lambda: cloud.json("show", "2")["state"] == "cancelled", "the second job is cancelled")
-        assert site.one is not None
-        until(lambda: not site.one.store.vms, "no VM is left")
+        until(lambda: not site.jobs(), "no VM of a job is left")
     finally:
         cloud.run("down", "--purge")
 
@@ -112,7 +120,7 @@ def test_jobs_run_at_a_site_from_submit_to_output(site: Site, tmp_path: Path) ->
 @pytest.mark.long
 def test_lxc_containers_are_ended_at_once_and_nothing_of_them_is_left(site: Site, tmp_path: Path) -> None:
     """As LXC's driver has it, a container that ends by itself is not cleaned up."""
-    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    cloud, config = Cloud(tmp_path / "data"), str(site.reached())
     try:
         cloud.ok("up", "--detach", "--config", config)
         for code in (0, 3):
@@ -120,8 +128,7 @@ def test_lxc_containers_are_ended_at_once_and_nothing_of_them_is_left(site: Site
         cloud.ok("submit", "--wrap", "echo on; while :; do sleep 0.05; done")
         until(lambda: cloud.run("output", "3").stdout == "on\n", "the third job runs")
         cloud.ok("cancel", "3")
-        assert site.one is not None
-        until(lambda: not site.one.store.vms, "no VM is left")
+        until(lambda: not site.jobs(), "no VM of a job is left")
         assert site.driver.left == []
         until(lambda: ended(cloud) == ["terminated"] * 3, "the ends are in the journal")
     finally:
@@ -140,7 +147,7 @@ def test_a_vm_that_is_made_again_or_reset_does_not_run_its_job_twice(
 ) -> None:
     """OpenNebula's `recover --recreate`, after which its disk is another one, and `reboot --hard`, after which it is not."""
     assert site.driver.lxc == (hypervisor == "lxc")
-    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    cloud, config = Cloud(tmp_path / "data"), str(site.reached())
     runs = site.driver.directory / "runs"  # where the job's account may go
     runs.mkdir()
     runs.chmod(0o777)
@@ -152,7 +159,7 @@ def test_a_vm_that_is_made_again_or_reset_does_not_run_its_job_twice(
         for attempt, empties in ((1, True), (2, False)):
             until((runs / str(attempt)).exists, f"attempt {attempt} runs")
             site.driver.empties = empties
-            (vm,) = [vm for vm in site.one.store.vms.values() if vm.lcm == Lcm.RUNNING]
+            (vm,) = [vm for vm in site.one.store.vms.values() if vm.lcm == Lcm.RUNNING and "-web." not in vm.name]
             one = pyone.OneServer(site.one.url, session=site.one.session)
             if empties:
                 one.vm.recover(vm.id, 4)

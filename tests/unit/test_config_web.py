@@ -60,6 +60,7 @@ def test_what_is_said_comes_back() -> None:
         ('template = { CONTEXT = "x" }', "should be a table"),
         ('template = { CONTEXT = { PHOENIX_TOKEN = "x" } }', "no PHOENIX_ names"),
         ("template = { X = 'a\\' }", "backslash"),
+        ("template = { CONTEXT = { A = '$NAME' } }", "OpenNebula replaces $NAME in CONTEXT"),
         ("template = { X = { Y = '\\\"' } }", "backslash"),
     ],
 )

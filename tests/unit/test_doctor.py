@@ -22,8 +22,13 @@ from phoenix.doctor.requirements import Wanted
 from phoenix.local.opennebula.model import Acl
 from phoenix.local.opennebula.server import OpenNebula
 from phoenix.local.opennebula.settings import Settings
+from phoenix.local.opennebula.states import VmState
+from phoenix.local.opennebula.store import Clock
 from phoenix.local.opennebula.testing import running_server
 from schemas.config import Hosts
+from services.executor.core.call_errors import Failure
+from services.executor.opennebula.errors import failure_of
+from services.executor.opennebula.template import Templates
 from tests.support.ports import free_port
 
 DUMMY = Wanted(hypervisor="dummy")
@@ -425,3 +430,88 @@ async def test_a_publisher_on_a_socket_file_is_heard_as_one_on_a_port(tmp_path: 
         found = await examined(one.url, one.session, Wanted(hypervisor="dummy", events=address))
         assert of(found, "events") == [Finding("events", "ok", f"state changes are published at {address}")]
     assert await asyncio.to_thread(speaks_zeromq, address)  # nobody is there any more
+
+
+# ------------------------------------------------------------------------------- logins that end, images, networks, quotas
+
+
+async def test_a_token_that_ends_soon_is_told_and_one_that_has_ended_is_a_refused_login() -> None:
+    clock = Clock()
+    async with running_server(1, clock=clock) as one:
+        admin = pyone.OneServer(one.url, session=one.session)
+
+        def token(seconds: int) -> str:
+            return str(admin.user.login("oneadmin", "", seconds))
+
+        session = one.session.partition(":")[0]
+        for seconds, expected in ((3600, ["warn"]), (30 * 86400, ["ok"]), (-1, [])):
+            found = await examined(one.url, f"{session}:{await asyncio.to_thread(token, seconds)}")
+            assert [x.level for x in of(found, "credentials")] == expected
+            assert all("the login is a token that ends at 20" in x.found for x in of(found, "credentials"))
+        short = await asyncio.to_thread(token, 60)
+        clock.advance(120)
+        [refused] = await examined(one.url, f"{session}:{short}")
+        assert (refused.check, refused.level) == ("credentials", "fail")
+        assert "a token that has not ended" in refused.fix
+
+
+SITE = Settings(images=("phoenix-guest",), networks=("phoenix",))
+
+
+def machine(image: str = "phoenix-guest", network: str = "phoenix", **disk: str) -> Wanted:
+    template = {
+        "DISK": {"IMAGE": image, "IMAGE_UNAME": "oneadmin", **disk},
+        "NIC": {"NETWORK": network, "NETWORK_UNAME": "oneadmin"},
+        "CONTEXT": {"NETWORK": "YES"},
+    }
+    return Wanted(hypervisor="kvm", door="http://phoenix.example.org:7480", template=template)
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (1, ""),
+        (2, ""),
+        (3, "image phoenix-guest is DISABLED: VMs with it are refused"),
+        (4, "image phoenix-guest is LOCKED, still being copied"),
+        (5, "image phoenix-guest is ERROR: VMs with it are refused"),
+    ],
+)
+async def test_an_image_is_what_vms_can_boot_and_opennebula_says_the_same(state: int, said: str) -> None:
+    """What the doctor says, and what allocating a VM does."""
+    async with running_server(1, settings=SITE) as one:
+        one.store.images[0].state = state
+        [found] = of(await examined(one.url, one.session, machine()), "template")
+        assert (found.level, said in found.found) == ("fail" if said else "ok", True)
+        text = "CPU=1\nMEMORY=64\n" + Templates(b"k", "http://x", machine().template)._site
+        admin = pyone.OneServer(one.url, session=one.session)
+        if state in (3, 5):
+            with pytest.raises(
+                pyone.OneException, match=r"Cannot acquire image 0, it is in state: (DISABLED|ERROR)"
+            ) as why:
+                await asyncio.to_thread(admin.vm.allocate, text, True)
+            assert failure_of(why.value) is Failure.TEMPLATE
+            return
+        vm = one.store.vms[int(await asyncio.to_thread(admin.vm.allocate, text, True))]
+        assert vm.state == (VmState.CLONING if state == 4 else VmState.HOLD)
+        one.image_is_copied(0)
+        assert vm.state == VmState.HOLD
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        (machine(image="nosuch"), "there is no image nosuch"),
+        (machine(network="nosuch"), "there is no network nosuch"),
+        (machine(IMAGE_UNAME="bob"), "bob has no image phoenix-guest; oneadmin has one"),
+    ],
+)
+async def test_what_the_template_names_is_looked_up_as_opennebula_does(wanted: Wanted, said: str) -> None:
+    async with running_server(1, settings=SITE) as one:
+        found = of(await examined(one.url, one.session, wanted), "template")
+        assert [(x.level, x.found) for x in found] == [("fail", said)]
+        text = "CPU=1\nMEMORY=64\n" + Templates(b"k", "http://x", wanted.template)._site
+        admin = pyone.OneServer(one.url, session=one.session)
+        with pytest.raises(pyone.OneException, match=r"does not own an? (image|network) with name") as why:
+            await asyncio.to_thread(admin.vm.allocate, text, True)
+        assert failure_of(why.value) is Failure.TEMPLATE

@@ -99,11 +99,25 @@ def test_the_image_of_a_release_is_what_the_vm_boots() -> None:
         {"X": "ends with \\"},
         {"X": 'has \\" inside'},
         {"X": "nul\x00"},
+        {"CONTEXT": {"GREETING": "I am $NAME"}},
+        {"CONTEXT": {"START_SCRIPT": "echo $HOME > /x"}},
+        {"CONTEXT": {"PRICE": "5 $"}},
     ],
 )
 def test_a_site_cannot_replace_what_is_ours_nor_write_what_cannot_be_read(site: dict[str, object]) -> None:
     with pytest.raises(TemplateError):
         Templates(b"k", URL, site)
+
+
+def test_what_opennebula_would_replace_in_context_is_refused_by_name_and_what_is_asked_for_is_kept() -> None:
+    with pytest.raises(TemplateError, match=r"CONTEXT.GREETING: should be without \$NAME: OpenNebula replaces"):
+        Templates(b"k", URL, {"CONTEXT": {"GREETING": "I am $NAME"}})
+    kept = {"SSH_PUBLIC_KEY": "$USER[SSH_PUBLIC_KEY]", "DNS": '$NETWORK[DNS, NETWORK_ID="1"]'}
+    context = parse(Templates(b"k", URL, {"CONTEXT": kept}).of("c", CALL)).vector("CONTEXT") or {}
+    assert {name: context[name] for name in kept} == kept
+    assert parse(Templates(b"k", URL, {"DESCRIPTION": "$NAME"}).of("c", CALL)).get("DESCRIPTION") == "$NAME", (
+        "CONTEXT alone"
+    )
 
 
 @given(st.text(max_size=60))

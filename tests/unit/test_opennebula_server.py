@@ -8,6 +8,7 @@ import xmlrpc.client
 from typing import Any
 
 import aiohttp
+import pyone
 import pytest
 from lxml import etree
 
@@ -299,3 +300,14 @@ async def test_a_hosts_reserve_is_taken_from_what_vms_may_ask_for(
         share = etree.fromstring((await call(server, "one.host.info", 0))[1]).find("HOST_SHARE")
         assert tuple(int(share.findtext(name)) for name in ("MAX_CPU", "MAX_MEM")) == limits
         assert tuple(int(share.findtext(name)) for name in ("TOTAL_CPU", "TOTAL_MEM")) == (800, 16_777_216)
+
+
+async def test_context_has_attributes_of_the_vm_instead_of_variables() -> None:
+    """As oned does: of a name that is no attribute nothing is left."""
+    async with running_server(1) as one:
+        context = 'A = "$NAME-$VMID", B = "$HOME/x", C = "$UNAME", D = "$OTHER$x", E = "5 dollars"'
+        text = f'NAME = "v"\nCPU = 1\nMEMORY = 64\nOTHER = "mine"\nCONTEXT = [ {context} ]'
+        client = pyone.OneServer(one.url, session=one.session)
+        vm = one.store.vms[await asyncio.to_thread(client.vm.allocate, text, True)]
+        found = vm.template.vector("CONTEXT") or {}
+        assert [found[name] for name in "ABCDE"] == [f"v-{vm.id}", "/x", "oneadmin", "minex", "5 dollars"]

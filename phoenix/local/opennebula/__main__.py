@@ -49,6 +49,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--hosts", type=int, default=4)
     for dimension, number in zip(DIMENSIONS, EMBEDDED, strict=True):
         add(dimension.option, type=int, default=number, help=f"{dimension.name} of each host")
+    add("--image", action="append", default=[], metavar="NAME", help="an image that VMs may name; may be repeated")
+    add("--network", action="append", default=[], metavar="NAME", help="a network that VMs may name; may be repeated")
     add("--gpu-device", action="append", default=[], metavar="PATH", help="a device node behind a GPU; may be repeated")
     add("--hypervisor", choices=("dummy", "process"), default="dummy")
     add("--delay", action="append", default=[], metavar="STEP=S", help="dummy: seconds per step")
@@ -138,6 +140,8 @@ def _settings(options: argparse.Namespace) -> Settings:
         user=user,
         password=password,
         pace=options.pace,
+        images=tuple(options.image),
+        networks=tuple(options.network),
     )
 
 

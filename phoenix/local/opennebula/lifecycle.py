@@ -195,7 +195,7 @@ _KEPT = (VmState.POWEROFF, VmState.SUSPENDED, VmState.STOPPED, VmState.UNDEPLOYE
 _TERMINATE = {
     **{state: Rule(_active(Lcm.SHUTDOWN), Action.TERMINATE) for state in (_RUN, _UNK)},
     **{_still(state): Rule(_active(Lcm.EPILOG), Action.TERMINATE) for state in _KEPT},
-    **{_still(state): Rule(DONE) for state in (VmState.PENDING, VmState.HOLD)},
+    **{_still(state): Rule(DONE) for state in (VmState.PENDING, VmState.HOLD, VmState.CLONING)},
     **{_active(failure): Rule(_active(Lcm.CLEANUP_DELETE), Action.DELETE) for failure in RETRY},
     DONE: Rule(DONE),
 }

@@ -1,4 +1,4 @@
-"""one.system.*, and pools that this server only shows: access rules, datastores, and images, of which it has none."""
+"""one.system.*, and pools that this server only shows: access rules, datastores, images, networks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import resources
 from phoenix.local.opennebula.auth import acl_numbers
 from phoenix.local.opennebula.calls import Call, method
 from phoenix.local.opennebula.methods_vmpool import ANY, filtered
-from phoenix.local.opennebula.model import Datastore
+from phoenix.local.opennebula.model import Datastore, Image
 from phoenix.local.opennebula.render import ids, owner, permissions, text
 from phoenix.local.opennebula.templates import Template, cdata
 from phoenix.local.opennebula.xmlrpc import escape
@@ -68,5 +68,14 @@ def datastores(call: Call) -> str:
 
 @method("one.imagepool.info", "iii")
 def images(call: Call, flag: int, start: int, end: int) -> str:  # noqa: ARG001
-    """Images: there are none, since VMs have volatile disks alone."""
-    return "<IMAGE_POOL></IMAGE_POOL>"
+    """Images that disks may name."""
+    things = filtered(call, flag, call.store.images.values(), "IMAGE")
+    found = (f"<IMAGE>{owner(x)}<STATE>{x.state}</STATE></IMAGE>" for x in things if isinstance(x, Image))
+    return escape(f"<IMAGE_POOL>{''.join(found)}</IMAGE_POOL>")
+
+
+@method("one.vnpool.info", "iii")
+def networks(call: Call, flag: int, start: int, end: int) -> str:  # noqa: ARG001
+    """Virtual networks that NICs may name."""
+    things = filtered(call, flag, call.store.networks.values(), "NET")
+    return escape(f"<VNET_POOL>{''.join(f'<VNET>{owner(x)}</VNET>' for x in things)}</VNET_POOL>")

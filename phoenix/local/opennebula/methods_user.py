@@ -30,7 +30,7 @@ def _user_for(call: Call, user_id: int, right: str) -> User:
 
 
 def _user_xml(call: Call, user: User) -> str:
-    return user_core(user, call.store.groups[user.groups[0]].name)
+    return user_core(user, call.store.groups[user.groups[0]].name, user is call.user or 0 in call.user.groups)
 
 
 @method("one.user.info", "i?b")

@@ -231,6 +231,21 @@ class Datastore(Owned):
     clusters: dict[int, None] = field(default_factory=dict)
 
 
+IMAGE_READY, IMAGE_LOCKED = 1, 4
+
+
+@dataclass(slots=True, kw_only=True)
+class Image(Owned):
+    """An image that disks may name; nothing is behind it.  `state`: OpenNebula's, as `IMAGE_READY`."""
+
+    state: int = IMAGE_READY
+
+
+@dataclass(slots=True, kw_only=True)
+class Network(Owned):
+    """A virtual network that NICs may name; nothing is behind it."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Acl:
     """An access rule, as words: `@1 VM+IMAGE/* CREATE *`."""

@@ -150,10 +150,15 @@ def host(item: Host, cluster: Cluster, usage: Demand, in_pool: bool = False) -> 
     )
 
 
-def user_core(user: User, gname: str) -> str:
-    """A user up to its TEMPLATE."""
+def user_core(user: User, gname: str, tokens: bool) -> str:
+    """A user up to its TEMPLATE; `tokens`: with its login tokens, which only the user and administrators see."""
+    shown = user.tokens.items() if tokens else ()
+    logins = "".join(
+        f"<LOGIN_TOKEN><TOKEN>{token}</TOKEN><EXPIRATION_TIME>{until}</EXPIRATION_TIME><EGID>{group}</EGID></LOGIN_TOKEN>"
+        for token, (until, group) in shown
+    )
     return (
         f"<ID>{user.id}</ID><GID>{user.groups[0]}</GID><GROUPS>{ids(user.groups)}</GROUPS><GNAME>{text(gname)}</GNAME>"
         f"<NAME>{text(user.name)}</NAME><PASSWORD>{cdata(user.password)}</PASSWORD><AUTH_DRIVER>{cdata(user.auth_driver)}</AUTH_DRIVER>"
-        f"<ENABLED>{int(user.enabled)}</ENABLED><TEMPLATE>{user.template.inner_xml()}</TEMPLATE>"
+        f"<ENABLED>{int(user.enabled)}</ENABLED>{logins}<TEMPLATE>{user.template.inner_xml()}</TEMPLATE>"
     )

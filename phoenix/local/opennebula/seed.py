@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from phoenix.local.opennebula import pci
 from phoenix.local.opennebula.auth import hash_password, new_token
-from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, User
+from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Group, Host, Image, Network, User
 from phoenix.local.opennebula.settings import Settings
 from phoenix.local.opennebula.store import Store
 from phoenix.local.opennebula.templates import Template, Vector
@@ -135,6 +135,10 @@ def seed(store: Store, settings: Settings) -> None:
             clusters={0: None},
         )
         store.clusters[0].datastores[number] = None
+    for number, name in enumerate(settings.images):
+        store.images[number] = Image(id=number, name=name, uname=settings.user)
+    for number, name in enumerate(settings.networks):
+        store.networks[number] = Network(id=number, name=name, uname=settings.user)
     store.acls = {number: Acl(id=number, text=text) for number, text in enumerate(ACLS)}
     # Ids below 100 belong to the installation.
     store.next_ids.update(groups=100, clusters=100, datastores=100)

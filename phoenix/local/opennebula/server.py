@@ -28,12 +28,15 @@ from phoenix.local.opennebula import (
 )
 from phoenix.local.opennebula.calls import METHODS, Call
 from phoenix.local.opennebula.errors import FAULT_NO_METHOD, INTERNAL, Fault, OneError
+from phoenix.local.opennebula.model import IMAGE_READY
 from phoenix.local.opennebula.pace import Door, Pace
 from phoenix.local.opennebula.parts import parts_of
 from phoenix.local.opennebula.seed import seed
 from phoenix.local.opennebula.settings import Settings
+from phoenix.local.opennebula.states import Lcm, VmState
 from phoenix.local.opennebula.steering import Steering
 from phoenix.local.opennebula.store import Clock
+from phoenix.local.opennebula.vm_build import has_images
 from services.runtime.http.guard import Guard
 from services.runtime.http.server import Site
 from services.runtime.log import get_log
@@ -108,6 +111,15 @@ class OpenNebula:
         await self.events.start()
         self.monitor.start()
         await self._listen()
+
+    def image_is_copied(self, image_id: int) -> None:
+        """A LOCKED image is there: VMs that waited for it go where they would have been without."""
+        self.store.images[image_id].state = IMAGE_READY
+        for vm in [vm for vm in self.store.vms.values() if vm.state == VmState.CLONING]:
+            if has_images(vm, self.store):
+                self.machine.move(
+                    vm, (VmState.HOLD if vm.template.has("SUBMIT_ON_HOLD") else VmState.PENDING, Lcm.LCM_INIT)
+                )
 
     async def _listen(self) -> None:
         bind, port = self.settings.bind, self.settings.port

@@ -17,6 +17,8 @@ class Settings:
     `size`: of each host; `gpu_devices`: the device nodes that stand behind its GPUs (see `pci`).
 
     `monitor_interval_s` None: hosts are probed only by steering. `pace`: no faster than a real `oned` (see `pace`).
+    `images`, `networks`: names of what VMs' disks and NICs may name, the first user's; nothing is behind them.
+
     `events`: where events are published, `ipc://PATH` or `tcp://HOST:PORT`; or `events_port`, on `bind`.
     """
 
@@ -34,3 +36,5 @@ class Settings:
     user: str = "oneadmin"
     password: str = "opennebula"  # noqa: S105 (the installation's default; `--auth-file` replaces it)
     pace: bool = False
+    images: tuple[str, ...] = ()
+    networks: tuple[str, ...] = ()

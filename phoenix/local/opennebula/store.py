@@ -15,7 +15,7 @@ from operator import add, sub
 from typing import TypeVar
 
 from phoenix.local.opennebula import errors, pci
-from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Demand, Group, Host, User, Vm
+from phoenix.local.opennebula.model import Acl, Cluster, Datastore, Demand, Group, Host, Image, Network, User, Vm
 from phoenix.local.opennebula.states import VmState
 
 # About 4 KiB each: enough to ask for the end of any VM of the last hours, bounded at tens of MiB.
@@ -67,6 +67,8 @@ class Store:
     clusters: dict[int, Cluster] = field(default_factory=dict)
     datastores: dict[int, Datastore] = field(default_factory=dict)
     acls: dict[int, Acl] = field(default_factory=dict)
+    images: dict[int, Image] = field(default_factory=dict)
+    networks: dict[int, Network] = field(default_factory=dict)
     next_ids: dict[str, int] = field(default_factory=dict)
     allocated: dict[int, Demand] = field(default_factory=dict)
     requests: int = 0

@@ -95,8 +95,8 @@ RULES: Final[dict[Failure, Rule]] = {
         Outcome.DENIED,
         True,
         *_LOGIN_S,
-        "OpenNebula at {url} refuses the login of {user}: check [opennebula] auth_file {auth_file} (user:password; it is read "
-        "again when it changes)",
+        "OpenNebula at {url} refuses the login of {user}: check [opennebula] auth_file {auth_file} (user:password, or a token "
+        "that has not ended; it is read again when it changes)",
     ),
     Failure.PERMISSION: Rule(
         Outcome.LATER, False, *_STANDING_S, "OpenNebula denies {user} an operation that the cloud needs: {why}"

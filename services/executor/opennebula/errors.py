@@ -23,7 +23,8 @@ _NOT_UNDERSTOOD: Final = (-501, -503, -506)  # type, parse and method errors of 
 _QUOTA: Final = re.compile(r"\blimit of \S+ reached for .* quota\b|\bquota\b.*\bexceeded\b", re.IGNORECASE)
 _CAPACITY: Final = re.compile(r"does not fit in host|Not enough (CPU|memory|space|capacity)", re.IGNORECASE)
 _TEMPLATE: Final = re.compile(
-    r"restricted attribute|\battribute must be\b|Parse error|Image with ID|Virtual network with|Invalid NAME",
+    r"restricted attribute|\battribute must be\b|Parse error|Image with ID|Virtual network with|Invalid NAME"
+    r"|does not own an? (image|network) with name|Cannot acquire image|cannot be used as DISK",
     re.IGNORECASE,
 )
 

@@ -2,7 +2,8 @@
 
 Theory of operation
   OpenNebula's template syntax knows ``NAME = "value"`` and ``NAME = [ A = "1", B = "2" ]``; within quotes only ``\\"`` is an
-  escape, and a backslash before the closing quote would swallow it.  ``$NAME`` in CONTEXT is expanded by the server.
+  escape, and a backslash before the closing quote would swallow it.  ``$NAME`` in CONTEXT is replaced by the server, and
+  nothing quotes it: such a value is refused.
 
 Rules
   1. A value's quotes are escaped; a backslash at its end or before a quote is refused, since nothing can express it.
@@ -31,7 +32,7 @@ from schemas.dimensions import vm_attributes
 from schemas.ids import vm_tag
 from services.domain.capabilities import Hypervisor, ends_itself
 from services.executor.core.calls import Allocate
-from services.runtime.config.web import CONTEXT, OURS, unwritable
+from services.runtime.config.web import CONTEXT, KEEPS_NO_DOLLAR, OURS, replaced, unwritable
 
 TAG: Final = "PHOENIX_ID"
 CLOUD_ENDS: Final = {"PHOENIX_END": "cloud"}  # rule 7
@@ -78,13 +79,18 @@ class Templates:
     def __init__(self, key: bytes, url: str, site: Mapping[str, Any], hypervisor: Hypervisor | None = None) -> None:
         self._key, self._url, self._hypervisor = key, url, hypervisor
         upper = {checked(name): value for name, value in site.items()}
-        replaced = sorted(name for name in upper if name in OURS)
-        if replaced:
-            raise TemplateError(f"opennebula.template: {', '.join(replaced)} is set for each VM and cannot be given")
+        ours = sorted(name for name in upper if name in OURS)
+        if ours:
+            raise TemplateError(f"opennebula.template: {', '.join(ours)} is set for each VM and cannot be given")
         context = upper.pop(CONTEXT, {})
         if not isinstance(context, Mapping) or any(checked(k).startswith("PHOENIX_") for k in context):
             raise TemplateError("opennebula.template: CONTEXT must be a table without PHOENIX_ names")
         self._context = {checked(k): str(v) for k, v in context.items()}
+        for name, value in self._context.items():
+            if expanded := replaced(value):
+                raise TemplateError(
+                    f"opennebula.template.CONTEXT.{name}: should be without {expanded}: {KEEPS_NO_DOLLAR}"
+                )
         attribute("CONTEXT", self._context | {"PHOENIX_URL": url})  # says now what would be refused later
         self._attributes = upper
         self._site = "".join(attribute(name, value) for name, value in upper.items())
@@ -96,11 +102,9 @@ class Templates:
     def of(self, cloud: str, call: Allocate, own: Mapping[str, Any] | None = None) -> str:
         """The whole template of one VM.  `own`: its department's attributes.  Raises `TemplateError`."""
         overlay = {checked(name): value for name, value in (own or {}).items()}
-        replaced = sorted(name for name in overlay if name in OURS)
-        if replaced:
-            raise TemplateError(
-                f"department.web.template: {', '.join(replaced)} is set for each VM and cannot be given"
-            )
+        ours = sorted(name for name in overlay if name in OURS)
+        if ours:
+            raise TemplateError(f"department.web.template: {', '.join(ours)} is set for each VM and cannot be given")
         tag = vm_tag(cloud, call.unit, call.attempt, call.rank)
         context = {
             **self._context,
@@ -129,10 +133,10 @@ class Templates:
         """Rules 4 and 5."""
         if not image and not own:
             return self._site
-        replaced = {**self._attributes, **own}
+        found = {**self._attributes, **own}
         if image:
-            replaced["DISK"] = _booting(replaced.get("DISK", ()), image)
-        return "".join(attribute(name, value) for name, value in replaced.items())
+            found["DISK"] = _booting(found.get("DISK", ()), image)
+        return "".join(attribute(name, value) for name, value in found.items())
 
 
 def _booting(disks: Any, image: str) -> list[Any]:

@@ -28,6 +28,10 @@ TOLD: Final = ("PORT", "HOME", "TMPDIR", "PATH", "LANG")  # … and PHOENIX_…:
 _SIZED: Final = [pair for each in DIMENSIONS for pair in each.vm(1)]
 OURS: Final = ("NAME", *(name for name, value in _SIZED if not isinstance(value, dict)), "PHOENIX_ID")
 CONTEXT: Final = "CONTEXT"
+KEEPS_NO_DOLLAR: Final = (
+    "OpenNebula replaces $NAME in CONTEXT, by an attribute of the VM or by nothing; write the value itself (a script as "
+    "START_SCRIPT_BASE64), or name an attribute of the owner, $USER[NAME]"
+)
 ATTRIBUTES_MAX: Final = 100
 
 
@@ -102,6 +106,8 @@ def _attribute(name: str, value: str | dict[str, str]) -> Iterator[tuple[str, st
         wrong = unwritable(str(text))
         if wrong:
             yield shown(text), f"should be a text that a template can hold: OpenNebula's cannot express {wrong}"
+        elif name.upper() == CONTEXT and replaced(str(text)):
+            yield shown(text), f"should be without {replaced(str(text))}: {KEEPS_NO_DOLLAR}"
 
 
 _REFUSED: Final = re.compile(r'\\(?="|\Z)|[\x00-\x08\x0b\x0c\x0e-\x1f]|[\ud800-\udfff\ufffe\uffff]')
@@ -113,6 +119,16 @@ def unwritable(text: str) -> str:
     if found is None:
         return ""
     return "a backslash before a quote or at the end" if found[0] == "\\" else f"the character {found[0]!r}"
+
+
+_REPLACED: Final = re.compile(r"\$(?!\w+\[)\w*")
+
+
+def replaced(text: str) -> str:
+    """What OpenNebula replaces in a value of CONTEXT, by an attribute of the VM or by nothing; empty if it keeps the value.
+    `$USER[NAME]`, `$NETWORK[…]` and the like are asked for as such."""
+    found = _REPLACED.search(text)
+    return "" if found is None else found[0]
 
 
 def _problem(path: Path_, value: object, right: str, label: str) -> Problem:
