@@ -19,7 +19,14 @@ from tests.support.tools import tool
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
-PARTS = ("phoenix-guest", "phoenix-guest-context", "phoenix-guest-door", "phoenix-guest-stay", "phoenix-context")
+PARTS = (
+    "phoenix-guest",
+    "phoenix-guest-context",
+    "phoenix-guest-door",
+    "phoenix-guest-launch",
+    "phoenix-guest-stay",
+    "phoenix-context",
+)
 UNITS = Path("etc/systemd/system")
 
 

@@ -174,3 +174,18 @@ def test_a_vm_that_is_made_again_or_reset_does_not_run_its_job_twice(
         until(lambda: len(ended(cloud)) == 3, "the ends are in the journal")
     finally:
         cloud.run("down", "--purge")
+
+
+@pytest.mark.long
+def test_a_job_of_several_nodes_starts_its_tasks_with_phoenix_launch(site: Site, tmp_path: Path) -> None:
+    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    task = 'sh -c "echo \\$PHOENIX_TASK_ID of \\$PHOENIX_NTASKS at \\$PHOENIX_NODEID; exit \\$PHOENIX_TASK_ID"'
+    try:
+        cloud.ok("up", "--detach", "--config", config)
+        script = f"{site.driver.with_programs()}; phoenix launch {task}"
+        assert cloud.run("submit", "-N", "2", "--wait", "--wrap", script).returncode == 1
+        assert sorted(cloud.ok("output", "1").splitlines()) == ["0 of 2 at 0", "1 of 2 at 1"]
+        assert site.one is not None
+        until(lambda: not site.one.store.vms, "no VM is left")
+    finally:
+        cloud.run("down", "--purge")

@@ -20,6 +20,7 @@ from phoenix.local.driver import DriverError, HostSpec, VmSpec
 from phoenix.local.opennebula.dummy import DummyDriver
 
 SCRIPT = Path(__file__).parents[2] / "deploy" / "opennebula" / "phoenix-guest"
+CLI = Path(__file__).parents[2] / "phoenix" / "cli"
 ACCOUNT = "nobody" if os.getuid() == 0 else ""  # without root, scripts run as the user itself
 ENDS_S = 20.0
 
@@ -51,6 +52,16 @@ class ScriptDriver(DummyDriver):
     def room(self, unit: str, attempt: int = 1, rank: int = 0) -> Path:
         """Of the VM that was started last for it."""
         return max((self.directory / "rooms").glob(f"*/{unit}-{attempt}-{rank}"), key=lambda x: int(x.parent.name))
+
+    def with_programs(self) -> str:
+        """A line of a job's script with which it finds `phoenix`, as it is installed in an image."""
+        place = self.directory / "bin"  # where the job's account may go
+        if not place.exists():
+            place.mkdir()
+            for name in ("launch.py", "checkpoint.py"):
+                shutil.copy(CLI / name, place)
+            shutil.copy(SCRIPT.with_name("phoenix-job"), place / "phoenix")
+        return f"export PATH={place}:$PATH PHOENIX_JOB_PROGRAMS={place}"
 
     def console(self, vm: int) -> str:
         """What its script has said until now."""

@@ -11,7 +11,12 @@ from pathlib import Path
 DEPLOY = Path(__file__).parents[2] / "deploy" / "opennebula"
 
 
-PARTS = ("phoenix-guest-context", "phoenix-guest-door", "phoenix-guest-stay")  # what phoenix-guest reads
+PARTS = (
+    "phoenix-guest-context",
+    "phoenix-guest-door",
+    "phoenix-guest-launch",
+    "phoenix-guest-stay",
+)  # what phoenix-guest reads
 
 
 def scripts() -> list[Path]:

@@ -1,4 +1,4 @@
-"""The boot document as lines, for a guest that has a shell and curl and nothing else (deploy/opennebula/phoenix-guest).
+"""The boot document, and commands, as lines for a guest that has a shell and curl alone (deploy/opennebula/phoenix-guest).
 
 Theory of operation
   A shell cannot read JSON, and whatever it cannot read as data it is tempted to evaluate.  So the document is also there as
@@ -16,7 +16,7 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Final
 from urllib.parse import quote
@@ -25,6 +25,7 @@ from schemas.dimensions import variables
 from schemas.size import size_of
 from schemas.slurm_names import of_job, with_slurm_names
 from services.admission.guests.boot import Boot
+from services.admission.guests.launch import Command
 
 _PATH_SAFE: Final = "/?=&;,@"  # of a health path: its query stays one
 
@@ -32,6 +33,11 @@ _PATH_SAFE: Final = "/?=&;,@"  # of a health path: its query stays one
 def lines(boot: Boot) -> bytes:
     """The document."""
     return "".join(f"{name}={encoded(value)}\n" for name, value in _pairs(boot)).encode()
+
+
+def command_lines(commands: Sequence[Command]) -> bytes:
+    """Commands of `phoenix launch`, each from `n` to `end`; empty without commands."""
+    return "".join(f"{name}={encoded(value)}\n" for one in commands for name, value in _pairs_of(one)).encode()
 
 
 def encoded(value: str) -> str:
@@ -74,6 +80,25 @@ def _pairs(boot: Boot) -> Iterator[tuple[str, str]]:
         yield "port", str(boot.port)
     for argument in boot.argv:
         yield "arg", argument
+
+
+def _pairs_of(one: Command) -> Iterator[tuple[str, str]]:
+    yield "n", str(one.n)
+    yield "kind", one.kind
+    yield "id", one.id
+    if one.kind == "signal":
+        yield "signal", str(one.signal)
+    else:
+        yield "first", str(one.first)
+        yield "tasks", str(one.tasks)
+        if one.directory is not None:
+            yield "directory", one.directory
+        for name, value in one.environment.items():
+            if name:  # as in the boot document: env(1) could not set it
+                yield "env", f"{name}={value}"
+        for argument in one.argv:
+            yield "arg", argument
+    yield "end", ""
 
 
 def environment(boot: Boot) -> dict[str, str]:

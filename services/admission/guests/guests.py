@@ -34,7 +34,7 @@ from services.admission.core import vm_reuse
 from services.admission.core.admission import AdmissionCore
 from services.admission.core.attempt_status import Standing, goes_on, speaks_for, standing
 from services.admission.guests.boot import Boot, boot_of
-from services.admission.guests.boot_text import lines
+from services.admission.guests.boot_text import command_lines, lines
 from services.admission.guests.boots import BODY_MAX_BYTES as FAILED_MAX_BYTES
 from services.admission.guests.boots import BOOTED_AGAIN, BootId, Boots, boot_of_query
 from services.admission.guests.checkpoint import SAID_MAX_BYTES, CheckpointCalls
@@ -42,7 +42,7 @@ from services.admission.guests.guest import Guest
 from services.admission.guests.guest_queue import GuestTurns
 from services.admission.guests.health import BODY_MAX_BYTES as HEALTH_MAX_BYTES
 from services.admission.guests.health import HealthCalls
-from services.admission.guests.launch import EventsBody, Full, LaunchBody, Launches, SignalBody, refuse_beyond
+from services.admission.guests.launch import Command, EventsBody, Full, LaunchBody, Launches, SignalBody, refuse_beyond
 from services.admission.guests.next_job import NextCalls
 from services.admission.guests.tokens import GuestTokens
 from services.admission.guests.usage_facts import BODY_MAX_BYTES as USED_MAX_BYTES
@@ -182,6 +182,7 @@ class Guests:
             route("POST", "checkpoint", self.checkpoints.say, "saves", SAID_MAX_BYTES, job=True),
             route("POST", "launch", self._start_launch, size=SMALL_MAX_BYTES, job=True),
             route("GET", "commands", self._commands),
+            route("GET", "plain/commands", self._plain_commands),
             route("POST", "launch/{launch}/events", self._add_events, size=SMALL_MAX_BYTES),
             route("GET", "launch/{launch}/events", self._read_events, job=True),
             route("POST", "launch/{launch}/signal", self._signal_launch, size=SMALL_MAX_BYTES, job=True),
@@ -439,15 +440,24 @@ class Guests:
         return sum(known) if all(known) else 0
 
     async def _commands(self, request: web.Request, guest: Guest) -> web.Response:
+        found = await self._commands_for(request, guest)
+        return self._gone(guest) if found is None else reply({"commands": found})
+
+    async def _plain_commands(self, request: web.Request, guest: Guest) -> web.Response:
+        found = await self._commands_for(request, guest)
+        if found is None:
+            return self._gone(guest)
+        return web.Response(body=command_lines(found), content_type="text/plain", charset="utf-8")
+
+    async def _commands_for(self, request: web.Request, guest: Guest) -> Sequence[Command] | None:
+        """None if its attempt is over."""
         if guest.rank >= guest.ranks:
-            return gone()
+            return None
         after = whole(request, "after", AFTER_MAX)
         wait_s = number(request, "wait_s", 0.0, POLL_MAX_S)
         guest.turn.leave()
         found = await self._launches.commands(guest.life, guest.ranks, guest.rank, after, wait_s)
-        if standing(self._core, guest.unit, guest.attempt, guest.named) != "live":
-            return self._gone(guest)
-        return reply({"commands": found})
+        return found if standing(self._core, guest.unit, guest.attempt, guest.named) == "live" else None
 
     async def _add_events(self, request: web.Request, guest: Guest) -> web.Response:
         body = decoded(request, guest.body, EventsBody)

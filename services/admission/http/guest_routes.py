@@ -130,6 +130,7 @@ ROUTES: Final = (
     _route("GET", "checkpoint/files/{name}", "A file of the last checkpoint.", answer="bytes", job=True),
     _route("POST", "checkpoint", "A checkpoint: the job's work up to now is safe.", CheckpointBody, Saved, job=True),
     _route("GET", "commands", "Commands of phoenix launch for this rank.", answer=Commands, query=(_AFTER, _WAIT)),
+    _route("GET", "plain/commands", "The same as lines NAME=VALUE, for a shell.", answer="text", query=(_AFTER, _WAIT)),
     _route("POST", "launch", "Start tasks on all ranks.", LaunchBody, status=202, job=True),
     _route("POST", "launch/{launch}/events", "Output and exit codes of this rank's tasks.", EventsBody),
     _route("GET", "launch/{launch}/events", "The same, of all ranks.", answer=Events, query=(_AFTER, _WAIT), job=True),
