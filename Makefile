@@ -6,6 +6,7 @@
 # make test   set everything up, then style, types and tests; the last line counts
 # make test-long   the tests that take many seconds each, and nothing else: sieges, chaos, floods (5 minutes)
 # make test-traces   what reads the public traces, and nothing else (docs/howto/simulator.md; the last line counts those left out)
+# make test-oned ONED=URL ONED_AUTH=FILE ONED_URL=HOST:PORT   the product at a given OpenNebula, from the doctor to a web instance
 # make chaos  [SEEDS=5000] [FIRST=0] more seeds of the simulated faults, on all cores; up to the first that fails
 # make properties [ROUNDS=1] other examples than the test command's, up to the first that fails
 # make hostile [ROUNDS=10] users, jobs, clients, balancers, instances and an oned that misbehave; a round of the campaign says
@@ -36,7 +37,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # ALLOW_MISSING=1 make test   without the tests whose tool cannot be had; the last line counts them
 
-.PHONY: demo api rush flaps test test-long test-traces lint types chaos properties hostile fuzz mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
+.PHONY: demo api rush flaps test test-long test-traces test-oned lint types chaos properties hostile fuzz mutants faults failures outage crash crash-history worlds model bench contracts-release setup tools clean
 
 demo: $(READY)
 	@for tool in haproxy passt; do sh deploy/tools.sh $$tool || true; done
@@ -67,6 +68,10 @@ test-long: setup
 
 test-traces: $(READY)
 	@$(BIN)/python -m pytest -q -n 2 -m traces
+
+test-oned: $(READY)
+	@[ -n "$(ONED)" ] && [ -n "$(ONED_AUTH)" ] || { echo "test-oned: which OpenNebula? make test-oned ONED=http://HOST:2633/RPC2 ONED_AUTH=FILE ONED_URL=HOST:PORT (tests/oned/test_site.py)" >&2; exit 2; }
+	@ONED="$(ONED)" ONED_AUTH="$(ONED_AUTH)" $(BIN)/python -m pytest -q -n 0 -m oned tests/oned
 
 lint: $(READY)
 	@$(BIN)/ruff check .
