@@ -178,7 +178,7 @@ def test_a_vm_that_is_made_again_or_reset_does_not_run_its_job_twice(
 
 @pytest.mark.long
 def test_a_job_of_several_nodes_starts_its_tasks_with_phoenix_launch(site: Site, tmp_path: Path) -> None:
-    cloud, config = Cloud(tmp_path / "data"), str(site.config())
+    cloud, config = Cloud(tmp_path / "data"), str(site.reached())
     task = 'sh -c "echo \\$PHOENIX_TASK_ID of \\$PHOENIX_NTASKS at \\$PHOENIX_NODEID; exit \\$PHOENIX_TASK_ID"'
     try:
         cloud.ok("up", "--detach", "--config", config)
