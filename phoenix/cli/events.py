@@ -164,12 +164,18 @@ def _second(instant: object) -> str:
     return units.iso(units.seconds(instant)) or ""
 
 
+def _is_time(key: str) -> bool:
+    return key in _TIMES or key.endswith("_at")
+
+
 def _is_telling(key: str, value: object) -> bool:
+    if value == 0 and _is_time(key):  # no time: the end of a quarantine that is over
+        return False
     return key not in _OMIT and value is not False and value not in (None, "", []) and not isinstance(value, dict)
 
 
 def _value(key: str, value: object) -> str:
-    if isinstance(value, int | float) and (key in _TIMES or key.endswith("_at")) and value is not True:
+    if isinstance(value, int | float) and _is_time(key) and value is not True:
         return units.iso(value) or ""
     if isinstance(value, float):
         return f"{value:.3f}".rstrip("0").rstrip(".")

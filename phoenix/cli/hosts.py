@@ -57,17 +57,18 @@ def run(args: argparse.Namespace) -> int:
         )
     deadline_s = _deadline_s(args)
     client = cloud.find(args).operator()
-    there = _there(client, args.host) if args.verb != "uncordon" else {}
+    there = _there(client, args.host)
     asked = {"reason": args.reason} | ({} if deadline_s is None else {"deadline_s": deadline_s})
     done: list[dict[str, Any]] = []
     refused: dict[str, Any] = {}
     try:
         for host in args.host:
-            done.append(_act(client, args.verb, host, asked) | _runs(there.get(host)))
+            runs = _runs(there.get(host)) if args.verb != "uncordon" else {}
+            done.append(_act(client, args.verb, host, asked) | runs)
             if args.json:
                 continue
-            print(f"{host}: {VERBS[args.verb]}", flush=True)
-            if host in there:
+            print(f"{host}: {outcome(args.verb, there.get(host))}", flush=True)
+            if host in there and args.verb != "uncordon":
                 print(told(there[host], args.verb, deadline_s, time.time()), flush=True)
     except CliError as error:
         refused = {"error": error.problem()}
@@ -99,6 +100,14 @@ def _there(client: Client, names: list[str]) -> dict[str, dict[str, Any]]:
         print(f"phoenix: what runs there cannot be read ({error.message})", file=sys.stderr)
         return {}
     return {name: known[name] for name in names if name in known}
+
+
+def outcome(verb: str, row: dict[str, Any] | None) -> str:
+    """What the verb has done to a host that was in this row before.  A quarantine is not a person's, and stays."""
+    if verb != "uncordon" or row is None:
+        return VERBS[verb]
+    was = VERBS[verb] if row.get("cordoned") else "it was not cordoned"
+    return f"{was}, but quarantined: {row['quarantine']}{_until(row)}" if row.get("quarantine") else was
 
 
 def _runs(row: dict[str, Any] | None) -> dict[str, Any]:

@@ -164,3 +164,25 @@ def test_gpus_are_a_column_only_where_there_are_any() -> None:
     found = hosts.render([row(**size), row(**{**size, "gpus": 4, "gpus_used": 3})]).splitlines()
     assert found[0].split()[4:7] == ["CORES", "MEMORY", "GPUS"]
     assert [line.split()[4:7] for line in found[1:]] == [["2/8", "1024", "0/0"], ["2/8", "1024", "3/4"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cordoned": "bad disk"}, "back in use"),
+        ({}, "it was not cordoned"),
+        ({"quarantine": "starts failed"}, "it was not cordoned, but quarantined: starts failed"),
+        (
+            {
+                "cordoned": "bad disk",
+                "quarantine": "starts failed",
+                "quarantine_until": "2026-11-18T12:06:40.000Z",
+                "since": "2026-11-18T12:00:00.000Z",
+            },
+            "back in use, but quarantined: starts failed, until 2026-11-18T12:06:40.000Z",
+        ),
+    ],
+)
+def test_uncordon_says_what_keeps_the_host_apart_still(given: dict[str, Any], words: str) -> None:
+    assert hosts.outcome("uncordon", row(**given)) == words
+    assert hosts.outcome("cordon", row(**given)) == "cordoned"

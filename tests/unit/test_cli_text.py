@@ -423,6 +423,14 @@ def test_times_in_an_event_are_times() -> None:
     assert "by=2026-11-21T12:10:07Z until=2026-11-21T12:10:08Z utilisation=0.5" in line
 
 
+def test_an_event_has_no_time_that_is_none() -> None:
+    """A quarantine that is over has the end 0."""
+    fact = {"kind": "host.quarantined", "host": "h2", "reason": "no longer late", "until": 0.0}
+    line = events.render({"at": 1795263006.0, "kind": "host.quarantined", "fact": fact})
+    assert "host=h2" in line
+    assert "until" not in line
+
+
 def test_show_names_the_element_that_was_asked_for() -> None:
     element = show.normal({"job": "3", "unit": "3_9", "state": "pending"}, "3_9")
     assert show.render(element).splitlines()[0].split() == ["job:", "3_9"]
