@@ -64,7 +64,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def root(image: Path) -> Path:
     """Parts of its tree, as debugfs takes them out of the file."""
     place = image.parent / "root"
-    for name in ("etc", "usr/local/sbin", "usr/lib/systemd/system", "var/lib/dpkg"):
+    for name in ("etc", "usr/local/sbin", "usr/lib/systemd/system", "var/lib/dpkg", "var/lib/dbus"):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         run(tool("debugfs"), "-R", f"rdump /{name} {(place / name).parent}", image)
     return place
@@ -99,6 +99,7 @@ def test_a_signal_of_the_host_shuts_it_down_and_networkd_has_its_network(root: P
 
 def test_nothing_of_the_machine_that_built_it_is_in_it(root: Path) -> None:
     assert (root / "etc" / "machine-id").read_bytes() == (root / "etc" / "resolv.conf").read_bytes() == b""
+    assert os.readlink(root / "var" / "lib" / "dbus" / "machine-id") == "/etc/machine-id"
     assert list((root / "etc" / "ssh").glob("ssh_host_*")) == []
     assert (root / "etc" / "hostname").read_text() == "phoenix\n"
 
