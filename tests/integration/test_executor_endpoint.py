@@ -282,3 +282,47 @@ async def test_an_allocation_may_take_longer_than_other_calls(server: NatsServer
         await scene.until(lambda: scene.started("1") == 1, "it runs")
         assert counted(scene, Failure.TIMEOUT) == 0
         assert scene.proxy.calls["one.vm.allocate"] == 1
+
+
+async def restored(scene: Stage) -> None:
+    """OpenNebula's database is put back to a copy from before the first VM: it gives its ids again."""
+    scene.proxy.refuse()
+    store = scene.one.store
+    for vm in list(store.vms.values()):
+        store.count(vm, -1)
+    store.vms.clear()
+    store.next_ids["vms"] = 0
+    await scene.until(lambda: down_since(scene) > 0, "it is away")
+    await scene.proxy.listen()
+
+
+async def test_an_id_that_comes_again_is_no_reason_to_touch_the_vm_that_has_it_now(scene: Stage) -> None:
+    """X6: the first job's VM is gone, and another cloud's has its id."""
+    await scene.running("1", "host000")
+    [vm] = scene.alive()
+    await restored(scene)
+    others = await scene.ask(lambda one: one.allocate('NAME = "x"\nCPU = "1"\nMEMORY = "64"\nPHOENIX_ID = "b/1/1/0"\n'))
+    assert others == vm
+    await scene.ask(lambda one: one.deploy(others, 1))
+    await scene.close_attempt("1")
+    await scene.until(lambda: not scene.custody.state.vms, "its VM is ended in the journal")
+    assert scene.alive() == [others]
+    assert not scene.proxy.calls["one.vm.action terminate"]
+    assert not scene.proxy.calls["one.vm.action terminate-hard"]
+
+
+async def test_an_allocation_that_is_given_an_id_of_the_journal_is_repeated_at_once(scene: Stage) -> None:
+    await scene.running("1", "host000")
+    store = scene.one.store
+    [first] = store.vms.values()
+    store.count(first, -1)
+    store.vms.clear()
+    store.next_ids["vms"] = first.id  # unnoticed: no connection broke
+    await scene.running("2", "host001")
+    journal = await scene.journal()
+    allocated = {(fact.unit, fact.vm) for fact in journal if isinstance(fact, f.VmAllocated)}
+    assert allocated == {("1", first.id), ("2", first.id + 1)}
+    assert [(fact.unit, fact.why) for fact in journal if isinstance(fact, f.VmEnded)] == [("1", "vanished")]
+    assert scene.custody.state.units["1"].broken == "vm_ended"
+    await scene.until(lambda: scene.alive() == [first.id + 1], "the one that has the id is ended")
+    assert tags(scene)[-1] == "c10d/2/1/0"

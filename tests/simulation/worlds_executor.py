@@ -59,6 +59,9 @@ class VmReconcilerView(msgspec.Struct, array_like=True):
     evicted: Names
     doubted: dict[int, bool]
     blocked: dict[str, Names]
+    untagged: Names
+    tagged_saved: dict[int, None]
+    tags_from: int
     sent: dict[str, int]
     watched: dict[int, str]
     strays: dict[int, str]
@@ -77,6 +80,8 @@ class AllocationsView(msgspec.Struct, array_like=True):
     promised: dict[int, str]
     orphans: dict[int, Phase]
     foreign: dict[int, None]
+    clashes: dict[int, None]
+    stale: Names
     waking: Names
 
 

@@ -268,7 +268,8 @@ class World:
         """Begin a poll; what it saw is reported later."""
         core = leader.core
         ticket = core.ticket()
-        kind = self.random.choice(("vms", "pool", "hosts"))
+        wanted = "pool" if core.audit_wanted else "vms"  # as the edge does it
+        kind = self.random.choice(("vms", "pool", "hosts", wanted))
         if kind == "hosts":
             leader.polls.append(HostsSeen(ticket, [self.host(f"h{n}") for n in range(HOSTS)]))
         elif kind == "pool":

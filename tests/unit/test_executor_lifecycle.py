@@ -241,7 +241,8 @@ def seen(aim: Aim, phase: Phase | None) -> Bench:
     bench.core.take_over(bench.now)
     bench.custody.state.vms[bench.custody.index.vm_ids[0]].started_at = None
     bench.see_hosts()
-    if phase is None:
+    if phase is None:  # its tag is known, and no more
+        bench.core.vm_reconciler.observed_vms[bench.custody.index.vm_ids[0]].tagged = True
         return bench
     bench.vms[0], bench.on[0] = Phase.RUNNING if phase is Phase.ELSEWHERE else phase, where
     if phase is Phase.OVER:

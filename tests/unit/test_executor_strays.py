@@ -8,7 +8,7 @@ import pytest
 from schemas import facts as f
 from services.executor.core.allocations import WORKED_OFF_S
 from services.executor.core.call_errors import Failure
-from services.executor.core.calls import Allocate, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
+from services.executor.core.calls import Allocate, Broken, Deploy, Outcome, Phase, PoolSeen, Result, Sight, Terminate
 from tests.support.executor_bench import Bench, held
 from tests.support.executor_stage import CLOUD
 
@@ -233,3 +233,90 @@ def test_an_audit_is_wanted_before_the_first_one_and_when_something_is_not_known
     assert bench.core.audit_wanted
     bench.audit()
     assert not bench.core.audit_wanted
+
+
+def test_x6_no_order_is_given_by_an_id_alone_once_connections_broke() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.core.observe(Broken(), bench.now)
+    bench.close("1")
+    assert bench.calls() == []
+    assert bench.core.audit_wanted
+    bench.audit()
+    assert bench.calls() == [Terminate("1/1/0", vm, False)]
+
+
+def test_x6_a_tag_that_was_read_before_connections_broke_proves_nothing() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.core.observe(Broken(), bench.now)
+    bench.close("1")
+    assert bench.calls() == []
+    early = bench.core.ticket()
+    bench.core.observe(Broken(), bench.now)
+    bench.audit(early)
+    assert bench.calls() == []
+    bench.audit()
+    assert bench.calls() == [Terminate("1/1/0", vm, False)]
+
+
+@pytest.mark.parametrize("tag", ["", "other/1/1/0", f"{CLOUD}/2/1/0", f"{CLOUD}/1/2/0"])
+def test_x6_what_the_journal_has_by_an_id_that_is_another_vms_is_gone(tag: str) -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.core.observe(Broken(), bench.now)
+    bench.tags[vm] = tag
+    bench.audit()
+    assert bench.calls() == []
+    bench.poll()
+    assert [fact for fact in bench.decide() if isinstance(fact, f.VmEnded)] == [
+        f.VmEnded(unit="1", attempt=1, rank=0, why="vanished")
+    ]
+    bench.audit()
+    assert [call for call in bench.calls() if isinstance(call, Terminate)] == (
+        [Terminate(f"#{vm}", vm, True)] if tag.startswith(f"{CLOUD}/") else []
+    )
+
+
+def test_x6_a_stray_that_was_found_before_connections_broke_is_found_again_before_it_is_ended() -> None:
+    bench = left_behind(Phase.RUNNING, f"{CLOUD}/77/1/0")
+    bench.audit()
+    bench.core.observe(Broken(), bench.now)
+    assert not any(isinstance(call, Terminate) for call in bench.calls())
+    bench.tags[9] = "another's"
+    bench.audit()
+    assert not any(isinstance(call, Terminate) for call in bench.calls())
+    bench.core.observe(Broken(), bench.now)
+    bench.tags[9] = f"{CLOUD}/77/1/0"
+    bench.audit()
+    assert Terminate("#9", 9, True) in bench.calls()
+
+
+def test_an_allocation_that_came_back_void_is_ended_and_the_rank_is_asked_for_again() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.place("2", "h1")
+    [allocate] = bench.calls()
+    assert isinstance(allocate, Allocate)
+    void = f.VmAllocated(unit="2", attempt=1, rank=0, vm=vm, host="h1")
+    bench.core.vm_reconciler.allocations.allocating.pop(allocate.key)
+    bench.write("executor", void)
+    assert "2/1/0" not in bench.custody.state.vms
+    assert bench.calls() == [allocate]
+
+
+def test_an_id_that_the_journal_has_for_another_vm_is_asked_for_again_at_once() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0")
+    bench.place("2", "h1")
+    [allocate] = bench.calls()
+    assert isinstance(allocate, Allocate)
+    bench.tags[vm], bench.vms[vm] = f"{CLOUD}/{allocate.key}", Phase.HELD
+    bench.core.observe(Result(allocate, Outcome.OK, vm=vm), bench.now)
+    assert bench.calls() == [allocate]
+    bench.answer(allocate)
+    assert f.VmEnded(unit="1", attempt=1, rank=0, why="vanished") in bench.decide()
+    bench.audit()
+    assert Terminate(f"#{vm}", vm, True) in bench.calls()
+    bench.settle()
+    assert bench.custody.state.vms["2/1/0"].vm != vm

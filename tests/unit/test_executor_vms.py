@@ -339,6 +339,9 @@ def test_x4_a_new_leader_gives_a_vm_time_to_die_before_its_host_is_lost() -> Non
     bench.now += 1000.0  # nobody led
     bench.core.take_over(bench.now)
     assert bench.decide() == []
+    assert bench.calls() == [], "whose VM that is by now is for its tag to say (X6)"
+    assert bench.core.audit_wanted
+    bench.audit()
     assert [c for c in bench.calls() if isinstance(c, Terminate)] == [Terminate("1/1/0", 0, True)]
 
 

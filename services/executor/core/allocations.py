@@ -9,6 +9,8 @@ Rules
   X7  a rank of an attempt that resumes is bound to its saved VM, or to the one that runs and is to move; it waits for one that
       is being saved, and has a fresh one only if there is none
   A rank of one node is bound to a parked VM of its shape on its host; it waits for one that may be parked in a moment.
+  X2  an id that the journal has for another VM comes again where OpenNebula's database was put back to an older copy: the
+      rank is asked for again at once, and X6 ends what has that id now
   X1  what was allocated is journaled before anything else is asked for it; if its attempt is dead by then, it is deleted
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
       after it has shown that there is no VM with its tag.  One that had no answer in time may wait there still: that poll is
@@ -71,6 +73,8 @@ class Allocations:
         self.promised: dict[int, str] = {}  # id of a VM that is there -> key in `allocated` that takes it over
         self.orphans: dict[int, Phase] = {}  # ids of our VMs that no attempt uses, for the vm_reconciler to end
         self.foreign: dict[int, None] = {}  # ids that are not ours
+        self.clashes: dict[int, None] = {}  # ids that were given again, for the vm_reconciler
+        self.stale: dict[str, None] = {}  # keys in `allocated` whose tags are in doubt
         self.waking: dict[str, None] = {}  # ranks that wait for a VM to be parked, with a time set
 
     @property
@@ -96,7 +100,10 @@ class Allocations:
 
     def refuse(self, fact: f.VmAllocated) -> None:
         """Our own fact came back void: the rank had a VM already, and no attempt uses this one."""
-        self.allocated.pop(vm_key(fact.unit, fact.attempt, fact.rank), None)
+        key, unit = vm_key(fact.unit, fact.attempt, fact.rank), self.custody.state.units.get(fact.unit)
+        self.allocated.pop(key, None)
+        if unit is not None and key not in self.allocating and self._lacks_vm(unit, fact.attempt, fact.rank):
+            self.ledger.want_again(unit, fact.rank)
         known = self.ledger.by_vm.get(fact.vm)
         if known is not None:
             self.ledger.dirty[known] = None
@@ -179,7 +186,11 @@ class Allocations:
         if result.outcome is Outcome.OK:
             self.refusals.pop(call.key, None)
             self.backoff.succeeded()
-            self._journal(call, result.vm)
+            if self._is_taken(result.vm):
+                self.clashes[result.vm] = None
+                self.ledger.wants[call.key] = call
+            else:
+                self._journal(call, result.vm)
         elif result.outcome is Outcome.UNSURE:
             tick, waits = self.ledger.next_tick(), result.failure == Failure.TIMEOUT
             self.unsure[call.key] = Unsure(call, tick, None if waits else tick, now + WORKED_OFF_S)
@@ -198,6 +209,17 @@ class Allocations:
             self._tell(call, result)
             kind = Failure(result.failure) if result.failure else None
             self.timers.set(now + pause_s(kind, failures), call.key)
+
+    def _is_taken(self, vm: int) -> bool:
+        """The journal has this id for another VM, or is about to."""
+        state, index = self.custody.state, self.custody.index
+        return vm in index.vm_ids or vm in state.saved or any(fact.vm == vm for fact in self.allocated.values())
+
+    def doubt_tags(self) -> None:
+        """What is known by its id alone is not known any more."""
+        self.stale = dict.fromkeys(self.allocated)
+        self.orphans.clear()
+        self.foreign.clear()
 
     def _tell(self, call: Allocate, result: Result) -> None:
         self.untold[call.unit] = f.VmRefused(

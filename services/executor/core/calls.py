@@ -198,4 +198,8 @@ class HostTold(msgspec.Struct, frozen=True):
     one_id: int
 
 
-Observation: TypeAlias = Result | HostsSeen | VmsSeen | PoolSeen | HostTold
+class Broken(msgspec.Struct, frozen=True):
+    """The connections to OpenNebula broke, or cannot be made: what answers next may have an older copy of its database."""
+
+
+Observation: TypeAlias = Result | HostsSeen | VmsSeen | PoolSeen | HostTold | Broken

@@ -27,7 +27,7 @@ from schemas import facts as f
 from schemas.envelope import FACTS_MAX
 from services.domain.custody.custody import Custody
 from services.domain.custody.meta import Meta
-from services.executor.core.calls import Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
+from services.executor.core.calls import Broken, Call, HostTold, Look, Observation, PoolSeen, Result, Sight, VmsSeen
 from services.executor.core.host_reconciler import TIMER, HostReconciler
 from services.executor.core.ledger import Ledger, LedgerState
 from services.executor.core.timers import Timers
@@ -103,6 +103,9 @@ class ExecutorCore:
             self.vm_reconciler.seen_pool(observation.vms, observation.strange, observation.ticket, now)
         elif isinstance(observation, HostTold):
             self.host_reconciler.told(observation.one_id)
+        elif isinstance(observation, Broken):
+            self.vm_reconciler.doubt_tags()
+            self.host_reconciler.suspicious = True  # what was about to be ended by its id alone is found again
         else:
             self.host_reconciler.see_pool(observation, now, self._ours(), self.vm_reconciler.allocations.foreign)
 
@@ -156,7 +159,7 @@ class ExecutorCore:
     @property
     def audit_wanted(self) -> bool:
         """The next look at the whole pool should not wait for its turn."""
-        return self.vm_reconciler.allocations.audit_wanted or self.host_reconciler.suspicious
+        return self.vm_reconciler.audit_wanted or self.host_reconciler.suspicious
 
     @property
     def hosts_wanted(self) -> bool:

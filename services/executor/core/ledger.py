@@ -312,12 +312,16 @@ class Ledger:
     def _want(self, unit: Unit) -> None:
         if not unit.live:
             return
-        had, image = unit.allocated.get(unit.attempt, 0), self._image(unit)
-        for rank, host in enumerate(unit.hosts):
+        had = unit.allocated.get(unit.attempt, 0)
+        for rank in range(len(unit.hosts)):
             if not had >> rank & 1:
-                key = vm_key(unit.id, unit.attempt, rank)
-                wants = self.binding if unit.resumes or self._may_be_warm(unit) else self.wants
-                wants[key] = Allocate(unit.id, unit.attempt, rank, host, unit.size, key, image)
+                self.want_again(unit, rank)
+
+    def want_again(self, unit: Unit, rank: int) -> None:
+        """A rank of the unit's live attempt has no VM."""
+        key = vm_key(unit.id, unit.attempt, rank)
+        wants = self.binding if unit.resumes or self._may_be_warm(unit) else self.wants
+        wants[key] = Allocate(unit.id, unit.attempt, rank, unit.hosts[rank], unit.size, key, self._image(unit))
 
     def _image(self, unit: Unit) -> str:
         """Of an instance: its release's; empty: the site's."""

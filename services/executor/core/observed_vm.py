@@ -22,6 +22,8 @@ class ObservedVm:
     host: str = ""
     phase: Phase | None = None
     heard: int = 0
+    tagged: bool = False  # its tag was seen to be its attempt's (X6)
+    replaced: bool = False  # another VM has its id
     busy: bool = False
     deployed: bool = False  # asked to run, and not seen on HOLD since
     refused: str = ""

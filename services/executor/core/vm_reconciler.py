@@ -18,6 +18,9 @@ Rules (X2, X6: `allocations`)
       on a host that is lost, is ended in the journal, so that its job starts again: X6 and X5 deal with what may still run
   there A sight counts only if its poll was begun after the last call about that VM had ended.  A VM that moves runs *elsewhere*
   until it is seen on its attempt's host; a poll without its host proves nothing.
+  X6  an order is given only to a VM whose tag was seen to be that of its attempt since OpenNebula's connections broke last
+      (`doubt_tags`): its database may have been put back to an older copy, and ids come again.  What the journal has by an id
+      that is another VM's now is gone.
   Condemned: the attempt is live, but its VM does not run any more or never will (powered off, failed, refused).  It is
   terminated and `vm.ended` is written when it is gone, never before: a VM that is only powered off can be resumed by hand.
 """
@@ -78,6 +81,9 @@ class VmReconciler:
         self.evicted: dict[str, None] = {}  # VMs that wait for a job, whose room is wanted
         self.doubted: dict[int, bool] = {}  # X7: ids with a call that may yet arrive -> and another one was made since
         self.blocked: dict[str, dict[str, None]] = {}  # what is waited for -> keys
+        self.untagged: dict[str, None] = {}  # an order waits until its tag was seen (X6)
+        self.tagged_saved: dict[int, None] = {}  # saved VMs whose tags were seen
+        self.tags_from = 0  # tags that were read before this tick prove nothing
         self.sent: dict[str, int] = {}  # calls in flight, by key -> tick at which they were sent
         self.watched: dict[int, str] = {}  # ids in transition -> key
         self.strays: dict[int, str] = {}  # ids of ours that the journal does not know -> key
@@ -101,6 +107,8 @@ class VmReconciler:
             del self.observed_vms[key]
             self._unqueue(observed)
             self.evicted.pop(key, None)
+            if observed.tagged and observed.vm in self.custody.state.saved:
+                self.tagged_saved[observed.vm] = None
             self.allocations.backoff.eased()
             return None
         if observed is None:
@@ -108,6 +116,8 @@ class VmReconciler:
             fresh = ours is not None and ours.vm == vm.vm and vm.known_as in ("", key)
             phase = Phase.HELD if fresh else None
             observed = self.observed_vms[key] = ObservedVm(key, vm.vm, vm.host, phase, heard=self.ledger.next_tick())
+            was_saved = self.tagged_saved.pop(vm.vm, 0) is None
+            observed.tagged = was_saved or (fresh and self.allocations.stale.pop(key, 0) is not None)
         return observed
 
     def _unqueue(self, observed: ObservedVm) -> None:
@@ -117,14 +127,63 @@ class VmReconciler:
         self.started.pop(observed.key, None)
         self.ended.pop(observed.key, None)
         self.watched.pop(observed.vm, None)
+        self.untagged.pop(observed.key, None)
 
     def _end_orphans(self) -> None:
         for vm, phase in self.allocations.orphans.items():
             if vm not in self.strays:
                 key = self.strays[vm] = f"#{vm}"
-                self.observed_vms[key] = ObservedVm(key, vm, phase=phase, condemned="unknown to the journal")
+                self.observed_vms[key] = ObservedVm(
+                    key, vm, phase=phase, condemned="unknown to the journal", tagged=True
+                )
                 self.ledger.dirty[key] = None
         self.allocations.orphans.clear()
+
+    # -------------------------------------------------------------------------------------------------------------- tags
+
+    def doubt_tags(self) -> None:
+        """OpenNebula may be another one from now on, with an older copy of its database: an id alone says nothing."""
+        self.tags_from = self.ledger.next_tick()
+        for vm, key in self.strays.items():
+            self._unqueue(self.observed_vms.pop(key))
+            self.ledger.dirty.pop(key, None)
+            self.doubted.pop(vm, None)
+        self.strays.clear()
+        self.tagged_saved.clear()
+        self.allocations.doubt_tags()
+        for observed in self.observed_vms.values():
+            observed.tagged = False
+
+    def _may_be_ordered(self, key: str) -> bool:
+        """X6; else the next audit reads its tag, and brings it back."""
+        if not self.observed_vms[key].tagged:
+            self.untagged[key] = None
+        return self.observed_vms[key].tagged
+
+    def _see_tag(self, observed: ObservedVm, tag: str) -> None:
+        vm = self.custody.state.vms.get(observed.key)
+        if vm is None or observed.tagged:
+            return
+        observed.tagged = self._is_tag_of(tag, vm)
+        if not observed.tagged:
+            self._replace(observed)
+        self.untagged.pop(observed.key, None)
+        self.ledger.dirty[observed.key] = None
+
+    def _is_tag_of(self, tag: str, vm: Vm) -> bool:
+        """It has the name of its first attempt; one that took over several jobs that of a job which has ended."""
+        cloud, name = self.custody.state.cloud, tag.partition("/")[2]
+        if tag != f"{cloud}/{name}":
+            return False
+        if name in (vm.known_as, vm.was, vm_key(vm.unit, vm.attempt, vm.rank)):
+            return True
+        index = self.custody.index
+        return bool(vm.was) and name not in self.custody.state.vms and name not in index.known_as
+
+    def _replace(self, observed: ObservedVm) -> None:
+        """Another VM has its id: the one that the journal means is not there any more."""
+        observed.replaced, observed.phase = True, Phase.OVER
+        self.ledger.dirty[observed.key] = None
 
     # ------------------------------------------------------------------------------------------------------------ sights
 
@@ -143,7 +202,7 @@ class VmReconciler:
 
     def see(self, sight: Sight, ticket: int, now: float) -> None:
         observed = self.observed_vm(sight.vm)
-        if observed is None or observed.busy or ticket < observed.heard:
+        if observed is None or observed.busy or observed.replaced or ticket < observed.heard:
             return
         if sight.one_host >= 0:
             observed.one_host = sight.one_host
@@ -198,6 +257,11 @@ class VmReconciler:
     def seen_pool(self, sights: list[Sight], strange: list[Sight], ticket: int, now: float) -> None:
         """Every VM that is not DONE; `strange`: those that `strangers` named, with tags (X6)."""
         there = {sight.vm: None for sight in sights}
+        for sight in strange if ticket > self.tags_from else ():
+            observed = self.observed_vm(sight.vm)
+            if observed is not None:
+                self._see_tag(observed, sight.tag)
+        strange = [sight for sight in strange if self.observed_vm(sight.vm) is None] if ticket > self.tags_from else []
         for sight in sights:
             self.see(sight, ticket, now)
         self.missing([t.vm for t in self.observed_vms.values() if t.vm not in there], ticket, now)
@@ -206,8 +270,15 @@ class VmReconciler:
         self._end_orphans()
 
     def strangers(self, sights: list[Sight]) -> list[int]:
-        """Ids unknown here: their tags are needed."""
-        return self.allocations.strangers(sights, self.strays)
+        """Ids unknown here, or not known to be the attempts' of the journal: their tags are needed."""
+        doubtful = {one.vm: None for one in self.observed_vms.values() if not (one.tagged or one.replaced)}
+        strangers = self.allocations.strangers(sights, self.strays)
+        return [*strangers, *(sight.vm for sight in sights if sight.vm in doubtful)] if doubtful else strangers
+
+    @property
+    def audit_wanted(self) -> bool:
+        """What the next look at the whole pool shows is waited for."""
+        return self.allocations.audit_wanted or bool(self.untagged)
 
     # -------------------------------------------------------------------------------------------------------- settling
 
@@ -470,12 +541,16 @@ class VmReconciler:
         """At most `limit` calls, which count as in flight from now on.  Ends first: others wait for their capacity."""
         found: list[Call] = []
         while self.terminates and len(found) < limit:
-            found.append(self._termination(_pop(self.terminates), now))
+            key = _pop(self.terminates)
+            if self._may_be_ordered(key):
+                found.append(self._termination(key, now))
         while self.saves and len(found) < limit:
-            observed = self.observed_vms[_pop(self.saves)]
-            found.append(Save(observed.key, observed.vm))
+            key = _pop(self.saves)
+            if self._may_be_ordered(key):
+                found.append(Save(key, self.observed_vms[key].vm))
         while self.deploys and len(found) < limit:
-            deployment = self._deployment(_pop(self.deploys), now)
+            key = _pop(self.deploys)
+            deployment = self._deployment(key, now) if self._may_be_ordered(key) else None
             if deployment is not None:
                 found.append(deployment)
         for call in found:
@@ -532,6 +607,12 @@ class VmReconciler:
             self.allocations.worked_off(sent)
         if isinstance(call, Allocate):
             self.allocations.result(call, result, now)
+            if self.allocations.clashes:
+                self.doubt_tags()
+                for observed in map(self.observed_vm, self.allocations.clashes):
+                    if observed is not None:
+                        self._replace(observed)
+                self.allocations.clashes.clear()
         elif not isinstance(call, Look):
             observed = self.observed_vms.get(call.key) or self.observed_vm(
                 call.vm

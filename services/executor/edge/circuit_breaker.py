@@ -50,6 +50,7 @@ class Endpoint:
     ) -> None:
         self._url, self._auth_file, self._log, self._clock, self._utc = url, auth_file, log, clock, utc
         self.user = ""
+        self.broke: Callable[[], None] = lambda: None  # called when connections fail: not if an answer is only late
         self.counts: Counter[Failure] = Counter()
         self.down: Trouble | None = None
         self.down_since = 0.0  # UTC; 0: it answers
@@ -96,6 +97,8 @@ class Endpoint:
             since = self.down.since if self.down is not None else now
             self.down = Trouble(failure, method, since, why, now)
             self.down_since = self.down_since or self._utc()
+        if failure not in (Failure.TIMEOUT, Failure.LOGIN):
+            self.broke()
         self._row += 1
         self._paused_until = now + pause_s(failure, self._row)
         self._tell(failure, why, now)

@@ -28,6 +28,7 @@ from services.domain.custody.state import Leader, vm_key
 from services.executor.core.call_errors import Failure
 from services.executor.core.calls import (
     Allocate,
+    Broken,
     Call,
     HostsSeen,
     Look,
@@ -112,6 +113,7 @@ class ExecutorEdge(Edge):
     async def start(self, service: Service) -> None:
         assert isinstance(service.core, ExecutorCore)
         self._core = service.core
+        self._endpoint.broke = self._doubt
         self._metrics = ExecutorMetrics(service.registry, self._core, self._endpoint, lambda: self._site.in_flight)
 
     async def lead(self) -> None:
@@ -234,6 +236,11 @@ class ExecutorEdge(Edge):
             self._service.log.info(
                 "OpenNebula refused", method=method_of(call), **_about(call), failure=result.failure, why=result.why
             )
+
+    def _doubt(self) -> None:
+        """OpenNebula may have been put back to an older copy of its database meanwhile."""
+        if self._acting:
+            self._core.observe(Broken(), self._service.now())
 
     def _observe(self, observation: Observation) -> None:
         self._core.observe(observation, self._service.now())
