@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -326,3 +327,44 @@ async def test_an_allocation_that_is_given_an_id_of_the_journal_is_repeated_at_o
     assert scene.custody.state.units["1"].broken == "vm_ended"
     await scene.until(lambda: scene.alive() == [first.id + 1], "the one that has the id is ended")
     assert tags(scene)[-1] == "c10d/2/1/0"
+
+
+def without(vm: int) -> Spoil:
+    """The pool as a user sees it who may not see this VM."""
+    one = re.compile(rf"&lt;VM&gt;&lt;ID&gt;{vm}&lt;/ID&gt;.*?&lt;/VM&gt;".encode(), re.DOTALL)
+    return lambda answer: wrong.http_answer(one.sub(b"", answer.partition(b"\r\n\r\n")[2]))
+
+
+async def test_a_vm_that_was_given_to_another_owner_is_not_gone_and_its_job_does_not_run_twice(scene: Stage) -> None:
+    await scene.running("1", "host000")
+    [vm] = scene.alive()
+    for pool in ("one.vmpool.info", "one.vmpool.infoset"):
+        scene.proxy.spoil(pool, without(vm), forward=True)
+    scene.proxy.spoil("one.vm.info", wrong.refusal(512, f"User [2] : Not authorized to perform USE VM [{vm}]."))
+    [edge] = scene.service.edges
+    assert isinstance(edge, ExecutorEdge)
+    await scene.until(lambda: any("another owner" in told for told in edge.ailing()), "it is reported")
+    assert list(scene.custody.state.vms) == ["1/1/0"]
+    assert scene.custody.state.units["1"].live
+    assert scene.service.registry.get_sample_value("phoenix_opennebula_disagreements", {"kind": "hidden"}) == 1
+    await scene.close_attempt("1")
+    await scene.until(lambda: scene.host("host000") == "lost", "no order reaches it")
+    assert not scene.proxy.calls["one.vm.action terminate"]
+    scene.proxy.heal()
+    await scene.until(lambda: scene.host("host000") == "free" and not scene.alive(), "given back, it is ended")
+    assert not any("another owner" in told for told in edge.ailing())
+
+
+async def test_a_vm_that_is_locked_is_reported_until_it_can_be_ended(scene: Stage) -> None:
+    await scene.running("1", "host000")
+    [vm] = scene.alive()
+    locked = wrong.refusal(512, f"[one.vm.action] User [2] : Not authorized: VM is locked [{vm}].")
+    scene.proxy.spoil("one.vm.action", locked)
+    await scene.close_attempt("1")
+    [edge] = scene.service.edges
+    assert isinstance(edge, ExecutorEdge)
+    await scene.until(lambda: any("are locked" in told for told in edge.ailing()), "it is reported")
+    assert scene.service.registry.get_sample_value("phoenix_opennebula_disagreements", {"kind": "locked"}) == 1
+    scene.proxy.heal()
+    await scene.until(lambda: not scene.alive() and not scene.custody.state.vms, "unlocked, it is ended")
+    assert not any("are locked" in told for told in edge.ailing())

@@ -114,13 +114,15 @@ class Phase(StrEnum):
 
 class Sight(msgspec.Struct, frozen=True):
     """One VM in an answer of OpenNebula.  `tag`: PHOENIX_ID, where asked for.  `one_host`: OpenNebula's id of the host of its
-    newest history record, or -1.  `why`: of one that failed, OpenNebula's words for it."""
+    newest history record, or -1.  `why`: of one that failed, OpenNebula's words for it.  `hidden`: it is there, and our user
+    may not see more of it: its owner is another one now."""
 
     vm: int
     phase: Phase
     tag: str = ""
     one_host: int = -1
     why: str = ""
+    hidden: bool = False
 
 
 class HostSight(msgspec.Struct, frozen=True):

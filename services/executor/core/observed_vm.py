@@ -24,6 +24,8 @@ class ObservedVm:
     heard: int = 0
     tagged: bool = False  # its tag was seen to be its attempt's (X6)
     replaced: bool = False  # another VM has its id
+    hidden: bool = False  # it is there, and our user may not see or order it: a person gave it to another owner
+    locked: bool = False  # a person has locked it: no end is taken
     busy: bool = False
     deployed: bool = False  # asked to run, and not seen on HOLD since
     refused: str = ""

@@ -155,10 +155,11 @@ class VmReconciler:
             observed.tagged = False
 
     def _may_be_ordered(self, key: str) -> bool:
-        """X6; else the next audit reads its tag, and brings it back."""
-        if not self.observed_vms[key].tagged:
+        """X6; else the next audit reads its tag, and brings it back.  One that is hidden is not: any order would be refused."""
+        observed = self.observed_vms[key]
+        if not (observed.tagged or observed.hidden):
             self.untagged[key] = None
-        return self.observed_vms[key].tagged
+        return observed.tagged and not observed.hidden
 
     def _see_tag(self, observed: ObservedVm, tag: str) -> None:
         vm = self.custody.state.vms.get(observed.key)
@@ -203,6 +204,11 @@ class VmReconciler:
     def see(self, sight: Sight, ticket: int, now: float) -> None:
         observed = self.observed_vm(sight.vm)
         if observed is None or observed.busy or observed.replaced or ticket < observed.heard:
+            return
+        if sight.hidden is not observed.hidden:
+            observed.hidden = sight.hidden
+            self.ledger.dirty[observed.key] = None
+        if sight.hidden:
             return
         if sight.one_host >= 0:
             observed.one_host = sight.one_host
@@ -268,6 +274,12 @@ class VmReconciler:
         self.allocations.seen_pool(sights)
         self.allocations.seen_strange(strange, ticket, self.strays)
         self._end_orphans()
+
+    def lacking(self, sights: list[Sight]) -> list[int]:
+        """Open VMs of ours, and strays, that are not in a pool."""
+        there = {sight.vm: None for sight in sights}
+        known = (one for one in self.observed_vms.values() if one.phase is not Phase.OVER)
+        return [one.vm for one in known if one.vm not in there]
 
     def strangers(self, sights: list[Sight]) -> list[int]:
         """Ids unknown here, or not known to be the attempts' of the journal: their tags are needed."""
@@ -485,6 +497,13 @@ class VmReconciler:
     def _end(self, observed: ObservedVm, act: Act, now: float) -> None:
         """X4."""
         self.watched[observed.vm] = observed.key
+        if (
+            observed.hidden and observed.hard_first is None
+        ):  # no order reaches it: its host is lost as if one had been in vain
+            if now < self.ledger.kill_by(observed.key, now):
+                self.timers.set(self.ledger.kill_by(observed.key, now), observed.key)
+            else:
+                observed.hard_first = now
         self._watch_stuck(observed, now)
         if act is Act.HARD:
             again = self.hard_again_at(observed, now)
@@ -657,6 +676,7 @@ class VmReconciler:
             observed.try_later(now, self.timers)
 
     def _terminated(self, observed: ObservedVm, call: Terminate, result: Result, now: float) -> None:
+        observed.locked = result.outcome is Outcome.REFUSED and "locked" in result.why
         if result.outcome is Outcome.GONE:
             observed.phase = Phase.OVER
         elif result.outcome is Outcome.UNSURE and result.failure == Failure.TIMEOUT:  # it waits there, and will be done

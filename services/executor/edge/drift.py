@@ -7,7 +7,8 @@ Theory of operation
 Rules
   1. *stray*: a VM with our tag that the journal does not know (X6).  *missing*: one that the journal has open, and of which a
      look has shown that it is not there.  *elsewhere*: one that runs on another host than in the journal, and is not moving.
-     *host_missing*: a host of the journal that the last pool of hosts did not have.
+     *host_missing*: a host of the journal that the last pool of hosts did not have.  *hidden*: a VM that the journal has open,
+     is there, and belongs to another owner now.  *locked*: one that is to end, and that a person has locked.
   2. What was not looked at yet is no difference.
   3. It decides nothing: `vm_reconciler` and `host_reconciler` act on differences.
 """
@@ -22,7 +23,7 @@ from services.executor.core.calls import Phase
 from services.executor.core.executor import ExecutorCore
 from services.executor.core.observed_vm import ObservedVm
 
-KINDS: Final = ("stray", "missing", "elsewhere", "host_missing")
+KINDS: Final = ("stray", "missing", "elsewhere", "host_missing", "hidden", "locked")
 
 
 class Disagreements:
@@ -48,7 +49,11 @@ class Disagreements:
             vm = core.custody.state.vms.get(key)
             if vm is None:
                 continue
-            if observed.phase is Phase.OVER:
+            if observed.locked:
+                yield "locked", key
+            if observed.hidden:
+                yield "hidden", key
+            elif observed.phase is Phase.OVER:
                 yield "missing", key
             elif self._is_elsewhere(observed, vm):
                 yield "elsewhere", key

@@ -57,6 +57,11 @@ STARTS_PAUSED: Final = (
     "that succeeds ends the pause: docs/runbooks/PhoenixStartsPaused.md"
 )
 HOSTS_TOLD: Final = 5
+HIDDEN: Final = (
+    "VMs of ours belong to another owner, so that they cannot be seen or ended: {which}.  Give them back (onevm chown): "
+    "docs/runbooks/PhoenixLedgerDisagrees.md"
+)
+LOCKED: Final = "VMs that are to end are locked: {which}.  onevm unlock: docs/runbooks/PhoenixLedgerDisagrees.md"
 HOSTS_LOST: Final = (
     "{hosts} lost: {which}.  phoenix hosts shows the reasons; if this is expected, cordon them (phoenix hosts cordon)"
 )
@@ -98,7 +103,19 @@ class ExecutorEdge(Edge):
             return self._endpoint.ailing() if hasattr(self, "_endpoint") else []
         paused = self._core.ledger.state.paused
         found = [] if paused is None else [STARTS_PAUSED.format(since=iso(paused.since), why=paused.why)]
-        return self._endpoint.ailing() + found + self._lost()
+        return self._endpoint.ailing() + found + self._lost() + self._out_of_reach()
+
+    def _out_of_reach(self) -> list[str]:
+        """VMs that a person has given to another owner, or locked."""
+        observed = self._core.vm_reconciler.observed_vms.values()
+        hidden, locked = (
+            ", ".join(
+                f"{one.vm} ({one.key} on {one.host})" for one in sorted(some, key=lambda one: one.vm)[:HOSTS_TOLD]
+            )
+            for some in ([one for one in observed if one.hidden], [one for one in observed if one.locked])
+        )
+        found = [HIDDEN.format(which=hidden)] if hidden else []
+        return found + ([LOCKED.format(which=locked)] if locked else [])
 
     def _lost(self) -> list[str]:
         """Hosts that are lost and not cordoned: who cordons one knows of it."""

@@ -21,7 +21,7 @@ from services.runtime.families import OWNER, Label, Table
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 UNSEEN: Final = "unseen"  # OpenNebula has not shown it yet
-POLLS: Final = ("host.info", "vmpool.info", "vmpool.infoset", "hostpool.info", "hostpool.monitoring")
+POLLS: Final = ("host.info", "vm.info", "vmpool.info", "vmpool.infoset", "hostpool.info", "hostpool.monitoring")
 _METHOD: Final = Label.of("method", (*METHODS.values(), *POLLS))
 
 TABLE: Final = Table("executor")
@@ -54,7 +54,8 @@ TRUSTED: Final = TABLE.gauge("phoenix_opennebula_events_trusted", "1 while polli
 DISAGREE: Final = TABLE.gauge(
     "phoenix_opennebula_disagreements",
     "Where OpenNebula and the journal differ; stray: a VM of ours that the journal does not know, missing: a VM that the "
-    "journal has open and OpenNebula does not have, elsewhere: it is on another host, host_missing: a host that it has no more",
+    "journal has open and OpenNebula does not have, elsewhere: it is on another host, host_missing: a host that it has no "
+    "more, hidden: a VM that belongs to another owner now, locked: one that is to end and that a person has locked",
     Label.of("kind", KINDS),
 )
 DISAGREE_S: Final = TABLE.gauge(

@@ -26,6 +26,8 @@ Rules
   5. Between two targeted polls lies GAP_S, however many events come: a flood of them costs one poll of WATCHED_MAX ids each.
   6. An event about a host is looked into at once; those that follow within HOSTS_GAP_S wait for its end, together: a flood of
      them, or forged, costs no more than polling would.
+  7. A VM of ours that a poll lacks is gone only if OpenNebula says of its id that it does not exist, or shows it DONE.  One
+     that our user may not see any more is hidden: it may run, so its room is not free, and its job is not started again.
 """
 
 from __future__ import annotations
@@ -204,8 +206,29 @@ class Poller:
     async def _targeted(self, ids: list[int]) -> None:
         ticket = self._core.ticket()
         vms = await self._read("vmpool.infoset", lambda one: one.vms_named(ids))
+        there = {sight.vm: None for sight in vms}
+        vms = [*vms, *await self._absent([vm for vm in ids if vm not in there])]
         self._compare(ids, vms, ticket)
         self._observe(VmsSeen(ticket, ids, vms))
+
+    async def _absent(self, ids: list[int], again: bool = False) -> list[Sight]:
+        """Of those that were not shown, what is there all the same (rule 7).  `again`: those that are known to be hidden are
+        asked for, too, as audits do."""
+        observed = {vm: self._core.vm_reconciler.observed_vm(vm) for vm in ids}
+        known = [vm for vm, one in observed.items() if one is not None and one.hidden and not again]
+        unknown = [vm for vm in ids if vm not in known]
+        found = await self._read("vm.info", lambda one: one.absent(unknown)) if unknown else []
+        return [*found, *(Sight(vm, Phase.UNKNOWN, hidden=True) for vm in known)]
+
+    async def _lacking(self, vms: list[Sight]) -> list[Sight]:
+        """Of ours that the pool lacks: most are DONE, which the pool does not show."""
+        found: list[Sight] = []
+        ids = self._core.vm_reconciler.lacking(vms)
+        for start in range(0, len(ids), WATCHED_MAX):
+            part = ids[start : start + WATCHED_MAX]
+            found += await self._read("vmpool.infoset", lambda one, ids=part: one.vms_named(ids))  # type: ignore[misc]
+        there = {sight.vm: None for sight in found}
+        return [*found, *await self._absent([vm for vm in ids if vm not in there], again=True)]
 
     # ------------------------------------------------------------------------------------------------- how far to trust
 
@@ -291,6 +314,7 @@ class Poller:
     async def _audit(self) -> None:
         ticket = self._core.ticket()
         vms = await self._read("vmpool.info", lambda one: one.vms(self._vms_read))
+        vms = [*vms, *await self._lacking(vms)]
         strange: list[Sight] = []
         unknown = self._core.strangers(vms)
         for start in range(0, len(unknown), TAGS_MAX):

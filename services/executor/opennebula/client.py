@@ -243,6 +243,21 @@ class OpenNebula:
         """These VMs and their hosts, DONE ones included; those that are not there are left out."""
         return sights(_root(self._reading().vmpool.infoset(",".join(map(str, vms)), tags)), tags, places=True)
 
+    def absent(self, vms: list[int]) -> list[Sight]:
+        """Of VMs that a pool lacks, those that are there all the same; `hidden`: our user may not see them."""
+        found: list[Sight] = []
+        for vm in vms:
+            pool = etree.Element("VM_POOL")
+            try:
+                pool.append(_root(self._reading().vm.info(vm)))
+            except pyone.OneNoExistsException:
+                continue
+            except pyone.OneAuthorizationException:
+                found.append(Sight(vm, Phase.UNKNOWN, hidden=True))
+                continue
+            found += sights(pool, places=True)
+        return found
+
     def close(self) -> None:
         self._one.lean.close()
 
