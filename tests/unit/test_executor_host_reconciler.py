@@ -382,3 +382,26 @@ def test_what_the_journal_says_until_now_it_does_not_say_any_more() -> None:
     host.quarantine, host.quarantine_until = DISABLED, bench.now
     desk(bench).news["h0"] = None
     assert bench.decide() == []
+
+
+def test_the_room_of_a_vm_that_a_person_migrated_is_not_offered_where_it_runs() -> None:
+    bench = held()
+    [vm] = bench.run("1", "h0", cores=3)
+
+    def cores() -> tuple[int, ...]:
+        bench.settle()
+        return tuple(bench.custody.state.hosts[name].size.cores for name in ("h0", "h1"))
+
+    asked = msgspec.structs.replace
+    bench.hosts["h0"] = asked(bench.hosts["h0"], asked=(300, 64 * 1024, 0))
+    bench.see_hosts()
+    assert cores() == (4, 4)
+    bench.on[vm] = "h1"
+    bench.hosts["h0"] = asked(bench.hosts["h0"], asked=(0, 0, 0))
+    bench.hosts["h1"] = asked(bench.hosts["h1"], asked=(300, 64 * 1024, 0))
+    bench.see_hosts()
+    assert cores() == (4, 1)
+    bench.on[vm] = "h0"
+    bench.hosts["h1"] = asked(bench.hosts["h1"], asked=(0, 0, 0))
+    bench.see_hosts()
+    assert cores() == (4, 4)

@@ -164,11 +164,22 @@ class HostReconciler:
         was_late = same is not None and same.quarantine == LATE and same.quarantine_until > now
 
         def room(vm: int) -> Room | None:
-            return _NOTHING if vm in foreign or vm in hidden else rooms.get(ours.get(vm, ""))
+            if vm in foreign or vm in hidden or self._was_moved_here(ours.get(vm, ""), sight.name):
+                return _NOTHING
+            return rooms.get(ours.get(vm, ""))
 
         others = same.others if same is not None else NOTHING
         seen, counted = self.health.of(sight, self.rules, now, room, before, was_late, others), self.custody.state.rules
         return msgspec.structs.replace(seen, size=under(seen.size, counted), others=under(seen.others, counted))
+
+    def _was_moved_here(self, key: str, name: str) -> bool:
+        """A person has migrated this VM of ours to the host `name`: custody counts it where it was placed, so here its room is
+        one more that is not offered."""
+        state = self.ledger.state
+        room, leaving = state.rooms.get(key), state.leaving.get(key)
+        if room is None or room.host == name:
+            return False
+        return leaving is None or all(left.host != name for left in leaving.rooms)
 
     @staticmethod
     def _differs(before: HostSight | None, after: HostSight | None) -> bool:
