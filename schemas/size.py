@@ -11,7 +11,7 @@ Rules
   2. Numbers may be negative where something is taken from what is not there; what is negative holds nothing.
   3. The natural order compares cores, then memory, then GPUs: what best fit goes by among hosts that are alike otherwise.
   4. Placement calls this for each kind of host, so the arithmetic is written out, not looped: `tests/unit/test_size.py` holds
-     that it counts every dimension of the table.
+     that it counts every dimension of the table.  Most hosts of a wide job are empty or full: `NOTHING` makes no new tuple.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
         advice = "[hosts] clusters and use, against onecluster list and the attributes of onehost show HOST"
         return [fail("hosts", f"[hosts] of the configuration lets in none of {every} hosts", advice)]
     states = Counter(HOST_STATES.get(int(host.findtext("STATE") or 0), "usable") for host in found)
-    usable = [host for host in found if int(host.findtext("STATE") or 0) in USABLE]
+    usable = usable_hosts(pool, wanted)
     told = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
     if not usable:
         return [
@@ -124,6 +124,26 @@ def hosts(pool: Any, wanted: Wanted) -> list[Finding]:
     idle = len(usable) < len(found)
     head = warn("hosts", says, "onehost show HOST says why; no job runs there meanwhile") if idle else ok("hosts", says)
     return [head, *_capacity(usable, wanted), *_drivers(usable, wanted)]
+
+
+def usable_hosts(pool: Any, wanted: Wanted) -> list[Any]:
+    """Of one.hostpool.info, those on which the cloud would start VMs."""
+    found = [host for host in pool.findall("HOST") if int(host.findtext("STATE") or 0) in USABLE]
+    return [host for host in found if is_ours(host_sight(host), wanted.rules)]
+
+
+def roomiest(pool: Any, wanted: Wanted) -> int | None:
+    """The id of a usable host with as much free as there is; of those with the configured hypervisor's driver, if there are
+    any."""
+    usable = usable_hosts(pool, wanted)
+    able = [host for host in usable if host.findtext("VM_MAD") == wanted.hypervisor] or usable
+    return min(((-_free(host), int(host.findtext("ID") or -1)) for host in able), default=(0.0, None))[1]
+
+
+def _free(host: Any) -> float:
+    """Cores or GiB, whichever is less."""
+    cores = (_number(host, "MAX_CPU") - _number(host, "CPU_USAGE")) / 100
+    return min(cores, (_number(host, "MAX_MEM") - _number(host, "MEM_USAGE")) / (1 << 20))
 
 
 def _amounts(size: Size) -> Iterator[str]:
@@ -189,7 +209,7 @@ def _drivers(usable: list[Any], wanted: Wanted) -> list[Finding]:
 def datastores(pool: Any, hosts: Any | None = None, wanted: Wanted | None = None) -> list[Finding]:
     """`pool`: one.datastorepool.info; `hosts`: one.hostpool.info, since the space of some drivers is the hosts'."""
     found: list[Finding] = []
-    usable_hosts = [] if hosts is None else _usable(hosts, wanted or Wanted())
+    where = [] if hosts is None else usable_hosts(hosts, wanted or Wanted())
     for kind, name in ((SYSTEM, "system"), (IMAGE, "image")):
         every = [x for x in pool.findall("DATASTORE") if x.findtext("TYPE") == str(kind)]
         usable = [x for x in every if (x.findtext("STATE") or ENABLED) == ENABLED]
@@ -197,14 +217,8 @@ def datastores(pool: Any, hosts: Any | None = None, wanted: Wanted | None = None
             says = f"{len(every)} {name} datastores, none enabled" if every else f"no {name} datastore is visible"
             advice = f"onedatastore create, or enable; and let this user USE it (TYPE = {name.upper()}_DS)"
             found.append(fail("datastores", says, advice))
-        found += [_space(name, x, usable_hosts, wanted) for x in usable]
+        found += [_space(name, x, where, wanted) for x in usable]
     return found
-
-
-def _usable(pool: Any, wanted: Wanted) -> list[Any]:
-    """Hosts that the cloud would use."""
-    every = [x for x in pool.findall("HOST") if int(x.findtext("STATE") or 0) in USABLE]
-    return [x for x in every if is_ours(host_sight(x), wanted.rules)]
 
 
 def _space(kind: str, store: Any, hosts: list[Any], wanted: Wanted | None) -> Finding:

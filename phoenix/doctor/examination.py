@@ -12,8 +12,6 @@ from phoenix.doctor.endpoint import IPC, Endpoint, Trouble, is_loopback, speaks_
 from phoenix.doctor.findings import Finding, ok, warn, worst
 from phoenix.doctor.requirements import Wanted
 from services.executor.core.call_errors import Failure
-from services.executor.core.host_health import is_ours
-from services.executor.opennebula.client import host_sight
 
 # of a call that does nothing, with as many at once as the cloud makes; a real oned needs 10 to 60 ms
 SLOW_S: Final = 1.0
@@ -58,7 +56,7 @@ def _examine(endpoint: Endpoint, wanted: Wanted, dry: bool, found: list[Finding]
     of_template = checks.template(wanted, images, networks, endpoint.user)
     found += of_template
     if dry and worst(of_template) != "fail":
-        found += dry_run(endpoint, wanted, some_host(pool, wanted))
+        found += dry_run(endpoint, wanted, None if pool is None else checks.roomiest(pool, wanted))
 
 
 def _ask(endpoint: Endpoint, found: list[Finding], check: str, call: Any) -> Any | None:
@@ -124,19 +122,3 @@ def _speed(endpoint: Endpoint, wanted: Wanted) -> list[Finding]:
     if took[-1] < SLOW_S:
         return [ok("speed", says)]
     return [warn("speed", says, "MAX_CONN of oned.conf, other clients of it, or a busy front end; lower concurrency")]
-
-
-def some_host(pool: Any | None, wanted: Wanted) -> int | None:
-    """One that the cloud would use (on others it may have no rights), with as much free as there is; of those with the
-    configured hypervisor's driver, if there are any."""
-    every = [] if pool is None else pool.findall("HOST")
-    usable = [
-        x for x in every if int(x.findtext("STATE") or 0) in checks.USABLE and is_ours(host_sight(x), wanted.rules)
-    ]
-    able = [x for x in usable if x.findtext("VM_MAD") == wanted.hypervisor] or usable
-    free = [(-min(_free(x, "CPU") / 100, _free(x, "MEM") / (1 << 20)), int(x.findtext("ID") or -1)) for x in able]
-    return min(free, default=(0.0, None))[1]
-
-
-def _free(host: Any, what: str) -> int:
-    return int(host.findtext(f"HOST_SHARE/MAX_{what}") or 0) - int(host.findtext(f"HOST_SHARE/{what}_USAGE") or 0)

@@ -34,6 +34,7 @@ from services.scheduler.core.batch.launches import (
 from services.scheduler.core.batch.preemption import HOUR_S, Guards
 from services.scheduler.core.batch.state import WHOLE, Again, Checkpoint, Job, Paused, State
 from services.scheduler.core.policies.victims import Candidate
+from services.scheduler.core.state.shape import Kind
 from tests.support.sizes import sized
 from tests.support.world import batch
 
@@ -61,6 +62,22 @@ def job(**fields: Any) -> Job:
     given: dict[str, Any] = {"nodes": 1, "cores": 1, "memory_mb": 1, "exclusive": False, "walltime_s": 10.0}
     given |= {"priority": 0, "on_reclaim": None, "array": (), "throttle": 0, "after": (), "entered": 0, "left": 1}
     return Job(**sized(given | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind"),
+    [
+        ({}, Kind()),
+        ({"service": "web"}, Kind(service="web")),
+        ({"best_effort": True}, Kind(best_effort=True)),
+        ({"short": True}, Kind(declared=True)),
+        ({"short": True, "overran": True}, Kind()),
+        ({"lease": f.Lease(kind="best-effort")}, Kind()),
+        ({"lease": f.Lease(kind="advance", start_at=1.0)}, Kind(local=True)),
+    ],
+)
+def test_the_kind_of_a_job_is_what_it_was_declared_to_be(fields: dict[str, Any], kind: Kind) -> None:
+    assert job(**fields).kind == kind
 
 
 # ----------------------------------------------------------------------------------------------------------------- guards

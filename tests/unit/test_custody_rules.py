@@ -117,6 +117,9 @@ CORDONED_BY_2 = [*rules_3(), *granted(), *granted("h2"), *WIDE, CORDON]
 STAYS = [*CORDONED_BY_2, *granted("h3"), closed(disposal=f.Disposal.MIGRATE)]
 RUNNING_3 = [*rules_3(), *RUNNING]
 WISHES = [*rules_3(), *granted(), job(on_term="complete"), placed(), allocated()]
+H1_H2 = ("h1", "h2")
+TWO_HELD = [*granted(), *granted("h2"), job()]
+ONE_ON_2 = placed(hosts=("h2",), cores=3)
 FAIL = (A, f.VmFailed(unit="1", attempt=1, rank=0, why="it has booted again"))
 PARK = (A, f.VmParked(unit="1", attempt=1, rank=0))
 COMPLETED = [*RULES_2, *RUNNING, reported()]
@@ -222,6 +225,14 @@ STORIES = [
     Story("one with exactly as much is enough", [*granted(), job(), placed(memory_mb=900), job("2")], placed("2", memory_mb=100), None),
     Story("beside another in its room", [*granted(), job(), placed(cores=3), job("2")], placed("2", cores=1), None),
     Story("exclusive needs it empty", [*granted(), job(), placed(), job("2")], placed("2", exclusive=True), Void.NO_ROOM),
+    Story("each host of a gang has room", [*TWO_HELD, ONE_ON_2, job("2", nodes=2)], placed("2", hosts=H1_H2, cores=2), Void.NO_ROOM),
+    Story("also a smaller one", [*granted(), *granted("h2", cores=1), job(nodes=2)], placed(hosts=H1_H2, cores=2), Void.NO_ROOM),
+    Story(
+        "also one that is taken whole, and has as much in use",
+        [*TWO_HELD, placed(), job("2", nodes=2), job("3"), placed("3", hosts=("h2",), exclusive=True)],
+        placed("2", hosts=H1_H2),
+        Void.NO_ROOM,
+    ),
     Story("nothing beside an exclusive one", [*granted(), job(), placed(exclusive=True), job("2")], placed("2"), Void.NO_ROOM),
     Story("a broken attempt occupies nothing", [*RUNNING, ended(), job("2")], placed("2", cores=4), None),
     Story("a completed job", [*RUNNING, reported()], placed(attempt=2), Void.UNIT_FINAL),

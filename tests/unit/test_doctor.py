@@ -16,7 +16,7 @@ from lxml import etree
 from phoenix.cli.__main__ import main
 from phoenix.doctor import checks
 from phoenix.doctor.endpoint import Endpoint, is_loopback, speaks_zeromq
-from phoenix.doctor.examination import examine, some_host
+from phoenix.doctor.examination import examine
 from phoenix.doctor.findings import Finding, worst
 from phoenix.doctor.requirements import Wanted
 from phoenix.local.opennebula.model import Acl
@@ -230,7 +230,7 @@ KVM = Wanted(hypervisor="kvm")
 )
 def test_a_deployment_is_tried_on_a_host_of_the_configured_hypervisor(driver: str, tried: int) -> None:
     roomy = host("b", driver="lxc", MAX_CPU=1600, MAX_MEM=16 << 20).replace("<ID>1</ID>", "<ID>2</ID>")
-    assert some_host(xml(f"<P>{host('a')}{roomy}</P>"), Wanted(hypervisor=driver)) == tried
+    assert checks.roomiest(xml(f"<P>{host('a')}{roomy}</P>"), Wanted(hypervisor=driver)) == tried
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,12 @@ Rules
   X7  a rank of an attempt that resumes is bound to its saved VM, or to the one that runs and is to move; it waits for one that
       is being saved, and has a fresh one only if there is none
   A rank of one node is bound to a parked VM of its shape on its host; it waits for one that may be parked in a moment.
-  X2  an id that the journal has for another VM comes again where OpenNebula's database was put back to an older copy: the
-      rank is asked for again at once, and X6 ends what has that id now
   X1  what was allocated is journaled before anything else is asked for it; if its attempt is dead by then, it is deleted
   X2  wanted are only ranks that never had a VM; an allocation whose outcome is unsure is not repeated before a poll begun
       after it has shown that there is no VM with its tag.  One that had no answer in time may wait there still: that poll is
       begun when OpenNebula has worked it off, which the answer to a call that was sent after its time-out shows, since calls
-      are worked off in their order; or else `WORKED_OFF_S` later
+      are worked off in their order; or else `WORKED_OFF_S` later.  An id that the journal has for another VM comes again where
+      OpenNebula's database was put back to an older copy: the rank is asked for again at once, and X6 ends what has it now
   X6  a VM of ours that the journal does not know is adopted if it is on HOLD for a live attempt's rank without one; else it
       is an orphan: the vm_reconciler ends it.  Others' VMs are `foreign`, and are left alone
 """

@@ -116,8 +116,9 @@ class VmReconciler:
             fresh = ours is not None and ours.vm == vm.vm and vm.known_as in ("", key)
             phase = Phase.HELD if fresh else None
             observed = self.observed_vms[key] = ObservedVm(key, vm.vm, vm.host, phase, heard=self.ledger.next_tick())
-            was_saved = self.tagged_saved.pop(vm.vm, 0) is None
-            observed.tagged = was_saved or (fresh and self.allocations.stale.pop(key, 0) is not None)
+            observed.tagged = vm.vm in self.tagged_saved or (fresh and key not in self.allocations.stale)
+            self.tagged_saved.pop(vm.vm, None)
+            self.allocations.stale.pop(key, None)
         return observed
 
     def _unqueue(self, observed: ObservedVm) -> None:
